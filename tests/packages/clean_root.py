@@ -22,7 +22,7 @@ FILES = (
 )
 COMPLETE = """
 . /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/isolet
-COMP_WORDS=(isolet key) COMP_CWORD=1 COMP_LINE='isolet key' COMP_POINT=10; _isolet isolet key isolet
+COMP_WORDS=(isolet key) COMP_CWORD=1 COMP_LINE='isolet key' COMP_POINT=10; _clap_complete_isolet isolet key isolet
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 

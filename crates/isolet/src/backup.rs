@@ -7,6 +7,7 @@ pub(crate) mod passphrase;
 pub(crate) mod reporter;
 
 use crate::admin::client::DataAccess;
+use crate::client::args::format::OutputFormat;
 use crate::client::output::{print_message, sanitize};
 use crate::config::DATA_DIR;
 use anyhow::{Context, Result, bail};
@@ -46,16 +47,15 @@ pub(crate) struct Args {
     /// Begin even if the target may have too little space without compression
     #[arg(long)]
     skip_space_check: bool,
-    /// Print JSON events, one per line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
     /// Back up this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR)]
     data_dir: PathBuf,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let reporter = Reporter::new(args.json);
+    let reporter = Reporter::new(args.format.is_json());
     if args.verify {
         let manifest = isolet_backup::verify(&args.target, &reporter)?;
         reporter.finished("intact", &summary(&manifest));

@@ -1,8 +1,8 @@
 //! The client commands: how they find the server and the key, and how they read responses.
 
+pub(crate) mod args;
 pub(crate) mod attach;
-pub(crate) mod create;
-mod credential;
+pub(crate) mod cp;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod forward;
@@ -15,11 +15,11 @@ pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod processes;
 pub(crate) mod server_error;
+pub(crate) mod sessions;
 pub(crate) mod shell;
-mod shell_client;
 mod socket;
+pub(crate) mod stats;
 mod stream;
-pub(crate) mod terminals;
 
 use crate::config::{DATA_DIR, LISTEN};
 use anyhow::{Context, Result, anyhow, bail};

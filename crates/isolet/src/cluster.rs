@@ -5,6 +5,7 @@ mod list;
 mod renew;
 mod rotate;
 
+use crate::client::args::format::OutputFormat;
 use crate::client::list::pretty;
 use crate::client::output::print_message;
 use crate::doctor;
@@ -36,9 +37,8 @@ Running servers read their files again when they change.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: ClusterCommand,
-    /// Print JSON for scripts instead of text
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 /// Which CA a command uses.
@@ -136,7 +136,7 @@ fn open(ca: &AuthorityDirectory) -> Result<Cluster, CertificateError> {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let json = args.json;
+    let json = args.format.is_json();
     match args.command {
         ClusterCommand::Init { ca } => init(&ca.path, json),
         ClusterCommand::Issue { node, ca, out, days } => {

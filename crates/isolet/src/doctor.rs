@@ -16,6 +16,7 @@ mod report;
 mod snapshot_store;
 mod storage;
 
+use crate::client::args::format::OutputFormat;
 use crate::config::{Overrides, ServerSettings};
 use anyhow::Result;
 use clap::Parser;
@@ -38,9 +39,8 @@ Exit code: 0 if everything is ok, 1 with warnings, 2 with failures.
   sudo isolet doctor --config /etc/isolet/isolet.toml
   isolet doctor --json | jq -r '.findings[] | select(.status != \"ok\").remedy'")]
 pub(crate) struct Args {
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
     #[command(flatten, next_help_heading = "The settings to check, as for `isolet serve`")]
     settings: Overrides,
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         }
     };
     findings.extend(all(&settings));
-    report::print(&findings, args.json)?;
+    report::print(&findings, args.format.is_json())?;
     Ok(ExitCode::from(finding::worst(&findings).exit_code()))
 }
 

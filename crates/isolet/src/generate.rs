@@ -1,8 +1,8 @@
 //! `isolet generate`: writes man pages and shell completions. The packages contain its output.
 
+use crate::client::args::complete;
 use anyhow::{Context, Result};
 use clap::{Command, Parser, Subcommand};
-use clap_complete::Shell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ enum Output {
 pub(crate) fn run(args: &Args, command: &Command) -> Result<ExitCode> {
     match &args.what {
         Output::Man { dir } => man_pages(command, dir),
-        Output::Completions { dir } => completions(command, dir),
+        Output::Completions { dir } => completions(dir),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -43,12 +43,12 @@ fn man_pages(command: &Command, dir: &Path) -> Result<()> {
         .with_context(|| format!("cannot write man pages to {}", dir.display()))
 }
 
-fn completions(command: &Command, dir: &Path) -> Result<()> {
+fn completions(dir: &Path) -> Result<()> {
     create(dir)?;
-    let mut command = visible(command);
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut command, "isolet", dir)
-            .with_context(|| format!("cannot write completions to {}", dir.display()))?;
+    for (shell, file) in [("bash", "isolet.bash"), ("zsh", "_isolet"), ("fish", "isolet.fish")] {
+        let file = dir.join(file);
+        fs::write(&file, complete::script(shell)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn create(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
-/// The command without its hidden subcommands, which completions would show.
+/// The command without its hidden subcommands.
 fn visible(command: &Command) -> Command {
     let mut visible = Command::new("isolet").version(env!("CARGO_PKG_VERSION"));
     if let Some(about) = command.get_about() {
@@ -81,7 +81,7 @@ mod tests {
         let list = Command::new("ls").about("List things");
         let command = Command::new("isolet").subcommands([hidden, list]);
         man_pages(&command, dir.path()).unwrap();
-        completions(&command, dir.path()).unwrap();
+        completions(dir.path()).unwrap();
         let mut names: Vec<String> = fs::read_dir(dir.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -90,6 +90,6 @@ mod tests {
         names.sort();
         assert_eq!(names, ["_isolet", "isolet-ls.1", "isolet.1", "isolet.bash", "isolet.fish"]);
         let bash = fs::read_to_string(dir.path().join("isolet.bash")).unwrap();
-        assert!(bash.contains("ls") && !bash.contains("hidden"));
+        assert!(bash.contains(complete::VARIABLE), "{bash}");
     }
 }

@@ -3,6 +3,7 @@
 
 mod rotate;
 
+use crate::client::args::format::OutputFormat;
 use crate::client::output::{print_message, write};
 use crate::config::DATA_DIR;
 use crate::data_age;
@@ -62,9 +63,8 @@ Times are in UTC. The server records the last use of a key once a minute, and wh
   isolet keys ls
   isolet keys ls --json | jq -r '.[].id'")]
     Ls {
-        /// Print JSON for scripts instead of text
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: OutputFormat,
     },
     /// Replace a key: an API key, the secrets of links, or the key that signs audit logs.
     Rotate(rotate::Args),
@@ -123,7 +123,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 key.id, key.tenant
             ));
         }
-        KeyCommand::Ls { json } => list(&keys, json)?,
+        KeyCommand::Ls { format } => list(&keys, format.is_json())?,
         KeyCommand::Rotate(_) => {}
         KeyCommand::Revoke { id } => {
             if !keys.revoke(&id)? {

@@ -22,6 +22,7 @@ mod telemetry;
 mod tls;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::env::CompleteEnv;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,16 +32,19 @@ use std::process::ExitCode;
     version,
     after_help = "\
 A first session:
-  isolet doctor                         check this machine (as root)
-  isolet serve                          start the server (as root, on Linux)
-  isolet attach demo                    open a terminal in the sandbox `demo`, which is created
-  isolet shell demo                     open a shell for commands
-  isolet exec demo 'echo $HOME; ls'     run a command line, exit with its exit code
-  isolet exec demo ls -la               run a program with its arguments
-  isolet start demo --id web 'npm start'  start a program in the background
-  isolet logs demo web --follow         follow its output
-  isolet ls                             list sandboxes
-  isolet rm demo                        delete the sandbox
+  isolet doctor                             check this machine (as root)
+  isolet serve                              start the server (as root, on Linux)
+  isolet attach demo                        open a terminal in the sandbox `demo`, which is created
+  isolet shell demo                         open a shell for commands
+  isolet exec demo 'echo $HOME; ls'         run a command line, exit with its exit code
+  isolet exec demo ls -la                   run a program with its arguments
+  isolet exec demo --session dev 'cd /tmp'  a session keeps directory and variables between commands
+  isolet cp project demo:                   copy a directory to /workspace
+  isolet start demo --id web 'npm start'    start a program in the background
+  isolet logs demo web --follow             follow its output
+  isolet ls                                 list sandboxes
+  isolet stats                              show what they use
+  isolet rm demo                            delete the sandbox
 
 The commands use the server at ISOLET_URL [default: http://127.0.0.1:7300] and the key in
 ISOLET_API_KEY, or the file `key` in the data directory (ISOLET_DATA_DIR [default: /var/lib/isolet]).
@@ -75,7 +79,7 @@ enum Command {
     /// Restore a backup into an empty data directory.
     Restore(restore::Args),
     /// Create a sandbox with an image, limits and network rules.
-    Create(client::create::Args),
+    Create(client::lifecycle::create::Args),
     /// Show or change where a sandbox may connect to.
     Network(client::network::Args),
     /// Run a command in a sandbox and exit with its exit code.
@@ -83,7 +87,7 @@ enum Command {
     /// Attach to the terminal of a session.
     Attach(client::attach::Args),
     /// List the terminals of a sandbox.
-    Terminals(client::terminals::Args),
+    Terminals(client::attach::terminals::Args),
     /// Forward local ports to ports of a sandbox.
     Forward(client::forward::Args),
     /// Open a shell in a sandbox.
@@ -91,7 +95,17 @@ enum Command {
     /// List all sandboxes of the tenant.
     Ls(client::list::ListArgs),
     /// Delete sandboxes with everything in them.
-    Rm(client::list::RemoveArgs),
+    Rm(client::lifecycle::remove::Args),
+    /// Show what sandboxes use: processor, memory, processes, disk and network.
+    Stats(client::stats::Args),
+    /// Copy files and directories between this machine and a sandbox.
+    Cp(client::cp::Args),
+    /// List or delete the sessions of a sandbox.
+    Sessions(client::sessions::Args),
+    /// Put sandboxes to sleep: end their processes, keep files and shell state.
+    Sleep(client::lifecycle::pause::SleepArgs),
+    /// Wake sleeping sandboxes.
+    Wake(client::lifecycle::wake::Args),
     /// Pause sandboxes: freeze their processes, which keep their memory.
     Pause(client::lifecycle::pause::PauseArgs),
     /// Resume paused sandboxes.
@@ -124,6 +138,8 @@ enum Command {
     Mcp(client::mcp::Args),
     /// End all sandboxes while no server runs; their files stay (on the server's machine).
     Teardown(teardown::Args),
+    /// Print the completion script for a shell.
+    Completions(client::args::complete::Args),
     /// Write man pages and shell completions, for packages.
     #[command(hide = true)]
     Generate(generate::Args),
@@ -144,6 +160,7 @@ fn misused() -> u8 {
 }
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).var(client::args::complete::VARIABLE).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -163,15 +180,20 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args),
         Command::BackupFreezer(args) => backup::freezer::run(args),
         Command::Restore(args) => restore::run(args),
-        Command::Create(args) => client::run(1, client::create::run(args)),
+        Command::Create(args) => client::run(1, client::lifecycle::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),
         Command::Exec(args) => client::run(client::EXIT_CLIENT_ERROR, client::exec::run(args)),
         Command::Attach(args) => client::run(client::EXIT_CLIENT_ERROR, client::attach::run(args)),
-        Command::Terminals(args) => client::run(1, client::terminals::run(args)),
+        Command::Terminals(args) => client::run(1, client::attach::terminals::run(args)),
         Command::Forward(args) => client::run(1, client::forward::run(args)),
         Command::Shell(args) => client::run(client::EXIT_CLIENT_ERROR, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
-        Command::Rm(args) => client::run(1, client::list::remove(args)),
+        Command::Rm(args) => client::run(1, client::lifecycle::remove::run(args)),
+        Command::Stats(args) => client::run(1, client::stats::run(args)),
+        Command::Cp(args) => client::run(1, client::cp::run(args)),
+        Command::Sessions(args) => client::run(1, client::sessions::run(args)),
+        Command::Sleep(args) => client::run(1, client::lifecycle::pause::sleep(args)),
+        Command::Wake(args) => client::run(1, client::lifecycle::wake::run(args)),
         Command::Pause(args) => client::run(1, client::lifecycle::pause::pause(args)),
         Command::Resume(args) => client::run(1, client::lifecycle::pause::resume(args)),
         Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
@@ -188,6 +210,7 @@ fn main() -> ExitCode {
         Command::Info(args) => client::run(1, client::list::info(args)),
         Command::Mcp(args) => client::run(1, client::mcp::run(args)),
         Command::Teardown(args) => teardown::run(args),
+        Command::Completions(args) => client::args::complete::run(&args),
         Command::Generate(args) => generate::run(&args, &Cli::command()),
     };
     done.unwrap_or_else(|error| {
@@ -197,4 +220,42 @@ fn main() -> ExitCode {
         client::output::print_message(format_args!("{error:#}"));
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The column of the description behind an example, if it has one.
+    fn description(line: &str) -> Option<usize> {
+        let example = line.strip_prefix("  ")?;
+        let gap = example.find("  ")?;
+        let rest = example[gap..].len() - example[gap..].trim_start().len();
+        (!example.starts_with(' ')).then_some(2 + gap + rest)
+    }
+
+    fn check(command: &clap::Command, path: &str) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for block in help.split("\n\n") {
+            let columns: Vec<usize> = block.lines().filter_map(description).collect();
+            let aligned = columns.windows(2).all(|pair| pair[0] == pair[1]);
+            assert!(aligned, "{path}: descriptions of examples do not align:\n{block}");
+        }
+        for line in help.lines() {
+            assert!(line.chars().count() <= 110, "{path}: a line is too long: {line}");
+        }
+        for inner in command.get_subcommands() {
+            check(inner, &format!("{path} {}", inner.get_name()));
+        }
+    }
+
+    #[test]
+    fn descriptions_of_examples_are_aligned() {
+        check(&Cli::command(), "isolet");
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -4,6 +4,7 @@ mod removal;
 mod source;
 mod table;
 
+use crate::client::args::format::OutputFormat;
 use crate::client::list::pretty;
 use crate::client::output::{print_message, supports_color, write};
 use anyhow::Result;
@@ -30,9 +31,8 @@ with every key, and shows less.
 pub(crate) struct Args {
     #[command(subcommand)]
     command: NodeCommand,
-    /// Print JSON for scripts instead of text
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
     /// Ask etcd instead of a server, with the table [cluster] of this machine. The audit log records no change
     #[arg(long, global = true)]
     etcd: bool,
@@ -88,7 +88,7 @@ Also revoke the certificate of the node, if its disk may be in other hands: isol
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = Source::open(args.etcd, args.config)?;
-    let json = args.json;
+    let json = args.format.is_json();
     match args.command {
         NodeCommand::Ls => list(&source, json).await,
         NodeCommand::Cordon { nodes } => change(&source, &nodes, NodeChange::Cordon, json).await,

@@ -3,6 +3,7 @@
 use crate::backup::passphrase::{self, Use};
 use crate::backup::reporter::Reporter;
 use crate::backup::require_root;
+use crate::client::args::format::OutputFormat;
 use crate::config::DATA_DIR;
 use crate::data_age;
 use anyhow::{Context, Result};
@@ -34,9 +35,8 @@ pub(crate) struct Args {
     /// Begin even if the disk may have too little space
     #[arg(long)]
     skip_space_check: bool,
-    /// Print JSON events, one per line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
     /// Restore into this data directory
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR)]
     data_dir: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     require_root()?;
-    let reporter = Reporter::new(args.json);
+    let reporter = Reporter::new(args.format.is_json());
     let passphrase = match args.with_secrets {
         true => Some(passphrase::read(args.passphrase_file.as_deref(), Use::Decrypt)?),
         false => None,

@@ -1,6 +1,7 @@
 //! `isolet store`: creates, checks and prunes the object store for copies of snapshots. It talks to
 //! the store itself, with the settings of the server.
 
+use crate::client::args::format::OutputFormat;
 use crate::client::list::pretty;
 use crate::client::output::print_message;
 use crate::config::{Overrides, ServerSettings};
@@ -27,9 +28,8 @@ pub(crate) struct Args {
     /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
     #[arg(long = "config", env = "ISOLET_CONFIG", value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Print JSON for scripts instead of text
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 #[derive(Subcommand)]
@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let store = ServerSettings::read(overrides)?.sandboxes.store;
     let store = store.context("the configuration file has no table [store]")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(perform(args.command, &store, args.json))
+    runtime.block_on(perform(args.command, &store, args.format.is_json()))
 }
 
 async fn perform(command: StoreCommand, store: &StoreSettings, json: bool) -> Result<ExitCode> {

@@ -1,16 +1,19 @@
 //! `isolet attach`: connects this terminal to the terminal of a session.
 
+mod alternate_screen;
 mod attached_terminal;
 mod connection;
 mod keys;
 mod session;
 mod signals;
 mod socket;
+pub(crate) mod terminals;
 mod tty;
 
 use super::output::{print_message, sanitize};
 use super::server_error::{ServerError, exit_code_of_unstarted};
 use super::{ApiClient, EXIT_CLIENT_ERROR, id, to_exit_code};
+use crate::client::args::complete;
 use anyhow::{Result, bail};
 use attached_terminal::AttachedTerminal;
 use clap::Parser;
@@ -47,10 +50,10 @@ leave, with 125 when the server or this program refused, with 126 or 127 when it
 be executed or is not found. `isolet terminals` lists them.")]
 pub(crate) struct Args {
     /// Sandbox to use; created if it does not exist
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Attach to the terminal of this session
-    #[arg(long, short, value_parser = crate::client::session_id, default_value = "default")]
+    #[arg(long, short, value_parser = crate::client::session_id, add = complete::sessions(), default_value = "default")]
     session: String,
     /// Watch only. Always on for a read-only key
     #[arg(long)]

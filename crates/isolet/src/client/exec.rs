@@ -3,22 +3,22 @@
 //! The exit codes follow `docker exec` and `timeout`: 124 timed out, 125 refused by this program or
 //! the server, 126 cannot be executed, 127 not found, 128+N killed by signal N.
 
+mod input;
+
+use super::args::units::timeout_ms;
 use super::events::{SseEvent, SseEvents};
 use super::network::refusals;
 use super::output::{print_message, write};
 use super::server_error::{ServerError, exit_code_of_unstarted};
 use super::{ApiClient, id, to_exit_code, variable};
+use crate::client::args::complete;
 use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Parser;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::io::Read;
 use std::process::ExitCode;
-
-/// The most standard input for a command, in bytes.
-const STDIN_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The exit code after a timeout.
 const TIMED_OUT: i64 = 124;
@@ -29,22 +29,24 @@ const TIMED_OUT: i64 = 124;
     override_usage = "isolet exec [OPTIONS] <ID> [--] <COMMAND>...",
     after_help = "\
 One word is a command line for bash. Several words are a program and its arguments; options after
-the first word belong to the program.
+the first word belong to the program. Each command starts in /workspace with a fresh environment, like
+`docker exec`; in the shell of a --session, directory and variables stay between commands.
 
   isolet exec demo 'cd /tmp && ls | wc -l'
   isolet exec demo ls -la /workspace
-  isolet exec demo --session build 'make -j2'      in the persistent shell of a session
-  echo hello | isolet exec demo --stdin cat
+  isolet exec demo --session dev 'cd /tmp; X=42'
+  isolet exec demo --session dev 'pwd; echo $X'       prints /tmp and 42
+  isolet exec demo -i 'tar -xzf -' <project.tar.gz    passes standard input
 
 Exits with the exit code of the command; 124: timed out, 125: refused by the server or by this
 program, 126: cannot be executed, 127: not found, 128+N: killed by signal N."
 )]
 pub(crate) struct Args {
     /// Sandbox to use; created if it does not exist
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Run in the shell of this session, with its directory and variables
-    #[arg(long, short, value_parser = crate::client::session_id)]
+    #[arg(long, short, value_parser = crate::client::session_id, add = complete::sessions())]
     session: Option<String>,
     /// Run in this directory
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
@@ -52,11 +54,11 @@ pub(crate) struct Args {
     /// Set an environment variable. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Kill the command after this number of seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
-    /// Pass standard input to the command (at most 1 MiB)
-    #[arg(long, short = 'i')]
+    /// Kill the command after this time (500ms, 90s, 10m); 0 means never
+    #[arg(long, value_name = "TIME", value_parser = timeout_ms)]
+    timeout: Option<u64>,
+    /// Pass standard input to the command, as it arrives and without a limit
+    #[arg(long, short = 'i', visible_alias = "interactive")]
     stdin: bool,
     /// Not supported by `exec`; use `isolet attach` for a TTY
     #[arg(long, short, hide = true)]
@@ -81,6 +83,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         bail!(
             "unknown option {word}; if it is the command, use: isolet exec {id} -- {word}; see `isolet exec --help`"
         );
+    }
+    if args.stdin {
+        return input::run(args).await;
     }
     let session = args.session.clone();
     let (path, body) = request(args)?;
@@ -143,19 +148,8 @@ fn request(args: Args) -> Result<(String, Value)> {
             args.env.into_iter().map(|(name, value)| (name, value.into())).collect();
         body.insert("env".into(), env.into());
     }
-    if let Some(seconds) = args.timeout {
-        if !(0.0..=86_400.0).contains(&seconds) {
-            bail!("--timeout must be 0 (no timeout) to 86400 seconds");
-        }
-        body.insert("timeout_ms".into(), json!((seconds * 1000.0).ceil() as u64));
-    }
-    if args.stdin {
-        let mut bytes = Vec::new();
-        std::io::stdin().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > STDIN_BYTES_MAX {
-            bail!("--stdin accepts at most 1 MiB; write a file in the sandbox instead");
-        }
-        body.insert("stdin_b64".into(), json!(STANDARD.encode(bytes)));
+    if let Some(timeout) = args.timeout {
+        body.insert("timeout_ms".into(), json!(timeout));
     }
     if args.session.is_some() {
         // Ctrl-C and a closed output cancel the command.
@@ -191,21 +185,26 @@ fn heard(event: &SseEvent, id: &str) -> Result<Option<i64>> {
         )),
         "error" => return Err(ServerError::from_event(data, id).into()),
         "exit" => {
-            refusals(data, id);
-            if data["oom"] == true {
-                print_message(format_args!(
-                    "sandbox {id} ran out of memory (raise memory_mib when you create it)"
-                ));
-            }
-            if data["timed_out"] == true {
-                print_message(format_args!("sandbox {id}: the command timed out (see --timeout)"));
-                return Ok(Some(TIMED_OUT));
-            }
-            return Ok(Some(data["exit_code"].as_i64().unwrap_or(1)));
+            return Ok(Some(ended(data, id, data["exit_code"].as_i64())));
         }
         _ => {}
     }
     Ok(None)
+}
+
+/// Reports how a command ended. Returns its exit code.
+fn ended(data: &Value, id: &str, code: Option<i64>) -> i64 {
+    refusals(data, id);
+    if data["oom"] == true {
+        print_message(format_args!(
+            "sandbox {id} ran out of memory (raise memory_mib when you create it)"
+        ));
+    }
+    if data["timed_out"] == true {
+        print_message(format_args!("sandbox {id}: the command timed out (see --timeout)"));
+        return TIMED_OUT;
+    }
+    code.unwrap_or(1)
 }
 
 #[cfg(test)]

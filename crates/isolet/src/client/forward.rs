@@ -4,6 +4,7 @@ use super::output::print_message;
 use super::server_error::ServerError;
 use super::stream::ServerStream;
 use super::{ApiClient, id};
+use crate::client::args::complete;
 use anyhow::{Context, Result};
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
@@ -32,7 +33,7 @@ Listens on 127.0.0.1 of this machine until you interrupt it.
   isolet forward demo 0:80                 any port here; it says which")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Ports as LOCAL:REMOTE, or one number for both
     #[arg(required = true, value_parser = pair, value_name = "LOCAL:REMOTE")]

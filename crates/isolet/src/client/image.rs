@@ -3,6 +3,7 @@
 mod commit;
 mod export;
 
+use super::args::format::OutputFormat;
 use super::events::progress::{Followed, follow};
 use super::list::{pretty, text};
 use super::output::{print_message, sanitize, write};
@@ -38,9 +39,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 pub(crate) struct Args {
     #[command(subcommand)]
     command: ImageCommand,
-    /// Print JSON for scripts instead of text
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 #[derive(Subcommand)]
@@ -116,9 +116,13 @@ enum ImageCommand {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = ApiClient::find()?;
     match args.command {
-        ImageCommand::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
-        ImageCommand::Ls => list(&server, args.json).await,
-        ImageCommand::Import { file, name } => import(&server, file, name, args.json).await,
+        ImageCommand::Pull { image, platform } => {
+            pull(&server, &image, platform, args.format.is_json()).await
+        }
+        ImageCommand::Ls => list(&server, args.format.is_json()).await,
+        ImageCommand::Import { file, name } => {
+            import(&server, file, name, args.format.is_json()).await
+        }
         ImageCommand::Commit { first, second, sandbox, env, shells, no_workspace } => {
             let (snapshot, name) = match (sandbox.is_some(), first, second) {
                 (true, Some(name), None) => (None, name),
@@ -130,7 +134,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 }
             };
             let parts = CommitParts { workspace: !no_workspace, env, shells };
-            commit::run(&server, snapshot, sandbox, &name, parts, args.json).await
+            commit::run(&server, snapshot, sandbox, &name, parts, args.format.is_json()).await
         }
         ImageCommand::Export { image, file } => export::run(&server, &image, file).await,
         ImageCommand::Rm { images } => remove(&server, images).await,
@@ -139,7 +143,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let path = "/v1/images/gc";
             let answer = server.send(Method::POST, path, "application/json", Some(&body)).await?;
             let response: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
-            if args.json {
+            if args.format.is_json() {
                 return pretty(&response);
             }
             print_message(format_args!(

@@ -1,8 +1,10 @@
-//! `isolet ls`, `rm` and `info`.
+//! `isolet ls` and `info`.
 
+use super::args::filter::{Filter, filter, passes};
+use super::args::format::OutputFormat;
 use super::output::{print_message, sanitize, supports_color, write};
-use super::server_error::ServerError;
 use super::{ApiClient, id};
+use crate::client::args::complete;
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
@@ -17,28 +19,19 @@ use std::process::ExitCode;
 Colours are written to a terminal only, and never if NO_COLOR is set.
 
   isolet ls
-  isolet ls --json | jq -r '.[] | select(.state == \"running\").id'")]
+  isolet ls --filter state=running --filter 'id=build-*'
+  isolet ls -q --filter state=failed | xargs -r isolet recover
+  isolet ls --output json | jq -r '.[] | select(.memory_mib > 1024).id'")]
 pub(crate) struct ListArgs {
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `isolet rm`.
-#[derive(Parser)]
-#[command(after_help = "\
-Continues if one sandbox cannot be deleted, and exits with 1 then. If a sandbox was created with
---snapshot-on-destroy, a snapshot is taken first, and its id is printed.
-
-  isolet rm demo build-7
-  isolet rm --force demo")]
-pub(crate) struct RemoveArgs {
-    /// Ids of the sandboxes to delete
-    #[arg(required = true, value_parser = id)]
-    ids: Vec<String>,
-    /// Delete them without the snapshot that --snapshot-on-destroy takes
+    /// Print ids only
     #[arg(long, short)]
-    force: bool,
+    quiet: bool,
+    /// List only sandboxes that match: id=, state=, image=, network=, class= or metadata.NAME=, with *
+    /// for any text. Repeatable: filters of one name are alternatives, those of several must all match
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = filter)]
+    filter: Vec<Filter>,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 /// Arguments of `isolet info`.
@@ -47,27 +40,33 @@ pub(crate) struct RemoveArgs {
 Shows its limits, its usage and its sessions.
 
   isolet info demo
-  isolet info demo --json | jq .usage.memory_bytes")]
+  isolet info demo --output json | jq .usage.memory_bytes")]
 pub(crate) struct InfoArgs {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
     let server = ApiClient::find()?;
-    let mut all = Vec::new();
-    let mut next = Some("/v1/sandboxes?limit=1000".to_owned());
-    while let Some(path) = next {
-        let (page, link) = server.json(Method::GET, &path).await?;
-        all.extend(page.as_array().cloned().unwrap_or_default());
-        next = link;
+    let all = sandboxes(&server, &args.filter).await?;
+    if args.quiet {
+        let ids: Vec<String> = all.iter().map(|one| text(&one["id"])).collect();
+        if args.format.is_json() {
+            return pretty(&ids);
+        }
+        let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        write(true, lines.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    if args.json {
+    if args.format.is_json() {
         return pretty(&all);
+    }
+    if all.is_empty() && !args.filter.is_empty() {
+        print_message("no sandbox matches the filter; `isolet ls` lists all");
+        return Ok(ExitCode::SUCCESS);
     }
     if all.is_empty() {
         print_message("no sandboxes; create one with `isolet shell demo`");
@@ -82,7 +81,20 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All sandboxes as one JSON array.
+/// The sandboxes of the tenant that pass the filters.
+pub(super) async fn sandboxes(server: &ApiClient, filters: &[Filter]) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    let mut next = Some("/v1/sandboxes?limit=1000".to_owned());
+    while let Some(path) = next {
+        let (page, link) = server.json(Method::GET, &path).await?;
+        let page = page.as_array().cloned().unwrap_or_default();
+        all.extend(page.into_iter().filter(|one| passes(filters, one)));
+        next = link;
+    }
+    Ok(all)
+}
+
+/// Prints a value as JSON.
 pub(crate) fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
     write(true, format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -149,34 +161,10 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// Runs `isolet rm`. Continues if one sandbox cannot be deleted.
-pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
-    let server = ApiClient::find()?;
-    let mut code = ExitCode::SUCCESS;
-    let query = if args.force { "?force=true" } else { "" };
-    for id in args.ids {
-        match server.json(Method::DELETE, &format!("/v1/sandboxes/{id}{query}")).await {
-            Ok((deleted, _)) => {
-                if let Some(snapshot) = deleted["snapshot"].as_str() {
-                    write(true, format!("{}\n", sanitize(snapshot)).as_bytes())?;
-                }
-            }
-            Err(error) if error.is::<ServerError>() => {
-                print_message(error);
-                code = ExitCode::FAILURE;
-            }
-            Err(error) => {
-                return Err(error.context(format!("sandbox {id} was not deleted")));
-            }
-        }
-    }
-    Ok(code)
-}
-
 pub(crate) async fn info(args: InfoArgs) -> Result<ExitCode> {
     let server = ApiClient::find()?;
     let (info, _) = server.json(Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&info);
     }
     let (sessions, _) =

@@ -3,6 +3,7 @@
 use super::output::{print_message, sanitize, write};
 use super::socket::{ShellFrame, ShellSocket};
 use super::{ApiClient, id, processes};
+use crate::client::args::complete;
 use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
@@ -25,13 +26,13 @@ the output of `exec --session` and `shell --session`.
   isolet logs demo --session build -f   and what it says from now on")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Process to read [default: the shell of a session]
-    #[arg(value_parser = processes::id)]
+    #[arg(value_parser = processes::id, add = complete::processes())]
     process: Option<String>,
     /// Read the shell of this session
-    #[arg(long, short, value_parser = crate::client::session_id, default_value = "default", conflicts_with = "process")]
+    #[arg(long, short, value_parser = crate::client::session_id, add = complete::sessions(), default_value = "default", conflicts_with = "process")]
     session: String,
     /// Keep printing new output
     #[arg(long, short)]

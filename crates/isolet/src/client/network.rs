@@ -1,9 +1,11 @@
 //! `isolet network`: shows and changes where a sandbox may connect to, and describes refused connections.
 
-use super::credential::{self, Credential, Name, credential, named};
+use super::args::credential::{self, Credential, Name, credential, named};
+use super::args::format::OutputFormat;
 use super::list::{pretty, text};
 use super::output::{print_message, sanitize, write};
 use super::{ApiClient, id};
+use crate::client::args::complete;
 use anyhow::Result;
 use clap::Parser;
 use http_body_util::BodyExt;
@@ -33,7 +35,7 @@ For credentials, see `isolet create --help`: SOURCE is @FILE, - for standard inp
 never the value.")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Allow only loopback, or all destinations that are not closed to every sandbox
     #[arg(long, value_name = "none|open", conflicts_with = "profile", value_parser = ["none", "open"])]
@@ -59,9 +61,8 @@ pub(crate) struct Args {
     /// Remove the credentials of a host, or one credential (HOST:HEADER). Repeatable
     #[arg(long, value_name = "HOST[:HEADER]", value_parser = named)]
     credential_remove: Vec<Name>,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -82,7 +83,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         false => (Method::PATCH, Some(Value::from(change))),
     };
     let network = asked(&server, method, &path, body.as_ref()).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&network);
     }
     let mut lines = format!("network {}\n", text(&network["mode"]));

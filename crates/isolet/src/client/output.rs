@@ -1,5 +1,7 @@
 //! Output of this program. A closed pipe is not an error that is reported, and nothing panics.
 
+pub(in crate::client) mod size;
+
 use anyhow::Result;
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal, Write};

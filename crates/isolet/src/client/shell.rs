@@ -2,13 +2,18 @@
 //! from a pipe or a file it sends the whole script, so that constructs over several lines work.
 
 mod bash_syntax;
+mod history;
+mod line_editor;
+mod shell_client;
 
-use super::output::supports_color;
-use super::shell_client::{ShellClient, WaitOutcome};
-use super::socket::ShellSocket;
+use super::output::{self, supports_color};
+use super::socket::{ShellFrame, ShellSocket};
 use super::{ApiClient, EXIT_CLIENT_ERROR, id, to_exit_code};
+use crate::client::args::complete;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use line_editor::{LineEditor, Typed};
+use shell_client::{ShellClient, WaitOutcome};
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,7 +28,10 @@ const JSON_BYTES_MAX: usize = 2 * 1024 * 1024 - 1024;
 /// Arguments of `isolet shell`.
 #[derive(Parser)]
 #[command(after_help = "\
-Ctrl-C interrupts the running command, Ctrl-D exits. Without --session, the shell ends when you exit.
+Ctrl-C interrupts the running command, Ctrl-D exits. Without --session, the shell ends when you exit; a
+session keeps its directory, variables and jobs. At a terminal, lines can be edited, and the arrow keys and
+Ctrl-R find earlier commands. They are stored in ~/.local/state/isolet/shell_history, without those that
+begin with a space; ISOLET_SHELL_HISTORY names another file, or none if it is empty.
 Exits with the exit code of the last command, or with 125 if the server or this program refused.
 
   isolet shell demo
@@ -31,10 +39,10 @@ Exits with the exit code of the last command, or with 125 if the server or this 
   isolet shell demo <script.sh          run a script (at most 1 MiB), exit with its exit code")]
 pub(crate) struct Args {
     /// Sandbox to use; created if it does not exist
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Use the shell of this session, which keeps running when you exit
-    #[arg(long, short, value_parser = crate::client::session_id)]
+    #[arg(long, short, value_parser = crate::client::session_id, add = complete::sessions())]
     session: Option<String>,
     /// Resume this shell after a lost connection
     #[arg(long, conflicts_with = "session")]
@@ -61,7 +69,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
         let place = args.session.as_ref().map_or(args.id.clone(), |s| format!("{}/{s}", args.id));
         let prompts = person.then(|| Prompts::new(&args.id, &place));
-        typing(&mut client, prompts, args.session.is_none(), &mut interrupt).await
+        let input = Input::open(person)?;
+        typing(&mut client, prompts, input, args.session.is_none(), &mut interrupt).await
     };
     let done = tokio::select! {
         done = work => done,
@@ -134,8 +143,10 @@ async fn at_once(
     })
 }
 
+/// The prompt of a command, with and without style.
 struct Prompts {
-    first: String,
+    plain: String,
+    styled: String,
 }
 
 impl Prompts {
@@ -144,12 +155,68 @@ impl Prompts {
         let _ =
             writeln!(stderr, "shell in sandbox {id}: Ctrl-C interrupts a command, Ctrl-D exits");
         let bold = supports_color(&stderr);
-        let first = if bold { format!("\x1b[1m{place}\x1b[0m$ ") } else { format!("{place}$ ") };
-        Self { first }
+        let plain = format!("{place}$ ");
+        let styled = if bold { format!("\x1b[1m{place}\x1b[0m$ ") } else { plain.clone() };
+        Self { plain, styled }
+    }
+}
+
+/// Where typed lines come from.
+enum Input {
+    /// An editor with a history.
+    Edited(LineEditor),
+    /// Standard input as it is.
+    Plain(mpsc::Receiver<String>),
+}
+
+impl Input {
+    /// Lines can be edited on a terminal that can move its cursor.
+    fn open(person: bool) -> Result<Self> {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+        if person && !dumb && std::io::stdout().is_terminal() {
+            return LineEditor::start().map(Self::Edited);
+        }
+        Ok(Self::Plain(lines()))
     }
 
-    fn ask(&self, more: bool) {
-        let _ = write!(std::io::stderr(), "{}", if more { "> " } else { &self.first });
+    /// Shows the prompt, or that of a further line of a command.
+    fn ask(&mut self, prompts: &Prompts, more: bool, line_open: bool) {
+        let (plain, styled) =
+            if more { ("> ", "> ") } else { (prompts.plain.as_str(), prompts.styled.as_str()) };
+        match self {
+            Self::Plain(_) => {
+                let _ = write!(std::io::stderr(), "{styled}");
+            }
+            Self::Edited(editor) => {
+                // The editor would draw over output without an end of line.
+                if line_open {
+                    let _ = writeln!(std::io::stdout());
+                }
+                editor.ask(plain, styled);
+            }
+        }
+    }
+
+    /// The next line. Cancel safe.
+    async fn next(&mut self) -> Typed {
+        match self {
+            Self::Plain(lines) => lines.recv().await.map_or(Typed::End, Typed::Line),
+            Self::Edited(editor) => editor.next().await,
+        }
+    }
+
+    /// Shows output that arrives while a line is typed.
+    fn print(&mut self, out: bool, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Plain(_) => output::write(out, bytes),
+            Self::Edited(editor) => editor.print(out, bytes),
+        }
+    }
+
+    fn remember(&self, command: &str) {
+        if let Self::Edited(editor) = self {
+            editor.remember(command);
+        }
     }
 }
 
@@ -174,32 +241,46 @@ fn lines() -> mpsc::Receiver<String> {
 async fn typing(
     client: &mut ShellClient,
     prompts: Option<Prompts>,
+    mut input: Input,
     private: bool,
     interrupt: &mut Signal,
 ) -> Result<Option<i64>> {
-    let mut lines = lines();
     let mut code = 0;
     let mut text = String::new();
     let mut asked = false;
     loop {
         if let Some(prompts) = prompts.as_ref().filter(|_| !asked) {
-            prompts.ask(!text.is_empty());
+            input.ask(prompts, !text.is_empty(), client.line_open());
         }
         asked = false;
         let line = tokio::select! {
-            line = lines.recv() => line,
+            typed = input.next() => match typed {
+                Typed::Line(line) => Some(line),
+                Typed::End => None,
+                Typed::Interrupted => {
+                    text.clear();
+                    continue;
+                }
+            },
             _ = interrupt.recv() => {
                 let _ = writeln!(std::io::stderr());
                 text.clear();
                 continue;
             }
-            frame = client.socket.next() => match client.handle_frame(frame, None)? {
-                None => { asked = true; continue }
-                Some(WaitOutcome::Lost) => return Ok(None),
-                Some(WaitOutcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
-                Some(_) if private => return Ok(Some(code)),
-                Some(_) => continue,
-            },
+            frame = client.socket.next() => {
+                if let ShellFrame::Data { stream, bytes, .. } = &frame {
+                    input.print(*stream == 1, bytes)?;
+                    asked = true;
+                    continue;
+                }
+                match client.handle_frame(frame, None)? {
+                    None => { asked = true; continue }
+                    Some(WaitOutcome::Lost) => return Ok(None),
+                    Some(WaitOutcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
+                    Some(_) if private => return Ok(Some(code)),
+                    Some(_) => continue,
+                }
+            }
         };
         let last = line.is_none();
         text.push_str(&line.unwrap_or_default());
@@ -209,7 +290,9 @@ async fn typing(
             || text.len() as u64 > SCRIPT_BYTES_MAX
             || bash_syntax::is_complete(text.strip_suffix('\n').unwrap_or(&text))
         {
-            match client.command(text.trim_end_matches('\n'), interrupt).await? {
+            let command = text.trim_end_matches('\n');
+            input.remember(command);
+            match client.command(command, interrupt).await? {
                 WaitOutcome::Code(new) => code = new,
                 WaitOutcome::Ended if private => return Ok(Some(code)),
                 WaitOutcome::Ended => {}

@@ -4,6 +4,8 @@ use super::ApiClient;
 use super::server_error::ServerError;
 use super::stream::ServerStream;
 use anyhow::{Context, Result};
+use futures_util::future::ready;
+use futures_util::stream::{SplitSink, Stream};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -26,9 +28,12 @@ pub(crate) enum ShellFrame {
     Closed(String),
 }
 
+/// The connection.
+type WebSocket = WebSocketStream<ServerStream>;
+
 /// A socket that is attached to a shell.
 pub(crate) struct ShellSocket {
-    inner: WebSocketStream<ServerStream>,
+    inner: WebSocket,
     /// The id for `?resume=`.
     pub(crate) shell: String,
     /// The offset of each stream at the time of the attach.
@@ -65,23 +70,19 @@ impl ShellSocket {
     /// The next frame. Waits until one arrives or the socket closes.
     pub(crate) async fn next(&mut self) -> ShellFrame {
         loop {
-            match self.inner.next().await {
-                Some(Ok(Message::Text(text))) => {
-                    return ShellFrame::Json(serde_json::from_str(&text).unwrap_or_default());
-                }
-                Some(Ok(Message::Binary(body))) => {
-                    if let Some(frame) = data(body) {
-                        return frame;
-                    }
-                }
-                Some(Ok(Message::Close(close))) => {
-                    let reason = close.map(|close| close.reason.to_string()).unwrap_or_default();
-                    return ShellFrame::Closed(reason);
-                }
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return ShellFrame::Closed("connection lost".to_owned()),
+            if let Some(frame) = frame(self.inner.next().await) {
+                return frame;
             }
         }
+    }
+
+    /// Separates sending from receiving, so that one does not wait for the other.
+    pub(crate) fn split(
+        self,
+    ) -> (SplitSink<WebSocket, Message>, impl Stream<Item = ShellFrame> + Unpin) {
+        let (sink, stream) = self.inner.split();
+        let frames = stream.filter_map(|message| ready(frame(Some(message))));
+        (sink, frames)
     }
 
     /// Closes the socket. A private shell ends then.
@@ -89,6 +90,21 @@ impl ShellSocket {
         if self.inner.close(None).await.is_ok() {
             while let Some(Ok(_)) = self.inner.next().await {}
         }
+    }
+}
+
+/// The frame of a message, if it is one. `None` stands for the end of the connection.
+fn frame(message: Option<Result<Message, Error>>) -> Option<ShellFrame> {
+    match message {
+        Some(Ok(Message::Text(text))) => {
+            Some(ShellFrame::Json(serde_json::from_str(&text).unwrap_or_default()))
+        }
+        Some(Ok(Message::Binary(body))) => data(body),
+        Some(Ok(Message::Close(close))) => Some(ShellFrame::Closed(
+            close.map(|close| close.reason.to_string()).unwrap_or_default(),
+        )),
+        Some(Ok(_)) => None,
+        Some(Err(_)) | None => Some(ShellFrame::Closed("connection lost".to_owned())),
     }
 }
 

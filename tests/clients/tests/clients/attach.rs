@@ -356,3 +356,36 @@ fn after_an_outage_the_screen_in_vim_is_the_same_cell_by_cell() {
     pane.type_in(":qa!\r");
     pane.sees("below-20");
 }
+
+/// tmux moves the cursor to where vim was started when a program leaves the second screen without being on
+/// it. The message of a detach was written there, over the lines that had come since.
+#[test]
+fn detaching_in_tmux_after_vim_leaves_the_screen_as_it_was() {
+    let server = Server::start();
+    for in_vim in [false, true] {
+        let pane = Pane::open(&server, "attach a; echo af''ter; exec sleep 1000");
+        pane.type_in("PS1='rea''dy> '; clear\r");
+        pane.sees("\nready>");
+        pane.type_in("vim -Nu NONE -c 'call setline(1, \"in-\" . \"vim\")'\r");
+        pane.sees("in-vim");
+        if !in_vim {
+            pane.type_in(":qa!\r");
+            pane.sees("ready>");
+            pane.type_in("clear; for i in {1..12}; do echo below-$i; done\r");
+            pane.sees("below-12\nready>");
+        }
+        pane.type_in("\x1c\x04");
+        let screen = pane.sees("\nafter");
+        if in_vim {
+            assert!(!screen.contains("in-vim"), "{screen}");
+        } else {
+            let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+            let first = lines.iter().position(|line| *line == "below-1").expect("is there");
+            let expected: Vec<String> = (1..=12).map(|i| format!("below-{i}")).collect();
+            assert_eq!(lines[first..first + 12], expected, "{screen}");
+            assert!(lines[first + 12].starts_with("ready>"), "{screen}");
+            assert!(lines[first + 13].starts_with("isolet: detached"), "{screen}");
+        }
+        server.http().delete("/v1/sandboxes/a");
+    }
+}

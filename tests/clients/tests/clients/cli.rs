@@ -288,7 +288,8 @@ fn terminal(server: &Server, line: &str) -> Command {
 fn at_a_terminal_lines_join_until_a_command_is_whole() {
     let server = Server::start();
     let mut shell = terminal(&server, "shell a");
-    shell.env("NO_COLOR", "1");
+    // Without line editing, as on a terminal that cannot move its cursor.
+    shell.env("NO_COLOR", "1").env("TERM", "dumb");
     let (seen, code) = typed(
         shell,
         &[
@@ -368,6 +369,11 @@ fn every_command_teaches_by_an_example() {
         "terminals",
         "ls",
         "rm",
+        "cp",
+        "sleep",
+        "wake",
+        "sessions",
+        "stats",
         "start",
         "ps",
         "kill",

@@ -331,7 +331,8 @@ impl AttachSession {
         match event {
             ConnectionEvent::Sent | ConnectionEvent::Received(TerminalFrame::Other) => {}
             ConnectionEvent::Received(TerminalFrame::Bytes(bytes)) => {
-                self.drawing = self.terminal.output(bytes)
+                self.drawing = self.terminal.output(bytes);
+                self.tty.watch(&self.drawing);
             }
             ConnectionEvent::Received(TerminalFrame::Json(message)) => {
                 return self.on_message(&message);

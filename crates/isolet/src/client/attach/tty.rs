@@ -1,6 +1,7 @@
 //! The user's terminal: in raw mode while this client is attached, and restored
 //! afterwards, also after a panic.
 
+use super::alternate_screen::AlternateScreen;
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -15,9 +16,11 @@ const PLAIN: &str = "\x1b[0m\x1b(B\x1b)B\x0f\x1b7\x1b[r\x1b8\x1b[?1l\x1b>\x1b[?6
                      \x1b[?7h\x1b[?12l\x1b[?25h\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\
                      \x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2026l\x1b[?2031l\
                      \x1b[>4;0m\x1b[=0;1u\x1b[0 q";
-/// Returns to the main screen and its cursor position. Changes nothing on the main screen,
-/// because the position was saved just before.
-const MAIN: &str = "\x1b7\x1b[?1049l";
+/// Returns to the main screen and its cursor position.
+const MAIN: &str = "\x1b[?1049l";
+/// The same on the main screen, where nothing must change: tmux moves the cursor to where the last program
+/// has left the second screen, so the position is saved before and restored after.
+const STAY_ON_MAIN: &str = "\x1b7\x1b[?1049l\x1b8";
 /// Clears the screen, moves the cursor to the corner, and sets a tab stop every eight columns.
 const CLEAR: &str = "\x1b[?6l\x1b[?5W\x1b[H\x1b[2J";
 /// Saves and restores the title of the window.
@@ -32,6 +35,7 @@ pub(super) struct Tty {
     stdin: Stdin,
     stdout: Stdout,
     drawn: bool,
+    alternate: AlternateScreen,
 }
 
 impl Tty {
@@ -45,7 +49,13 @@ impl Tty {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(&stdin, OptionalActions::Now, &raw).context("cannot set the terminal")?;
-        Ok(Self { before, stdin, stdout: std::io::stdout(), drawn: false })
+        Ok(Self {
+            before,
+            stdin,
+            stdout: std::io::stdout(),
+            drawn: false,
+            alternate: AlternateScreen::default(),
+        })
     }
 
     /// Written before the first byte of a terminal: scrolls the current lines into the scrollback
@@ -54,6 +64,11 @@ impl Tty {
         self.drawn = true;
         let rows = usize::from(size().1);
         format!("{KEEP_TITLE}{PLAIN}{}{CLEAR}", "\r\n".repeat(rows))
+    }
+
+    /// Notes which screen the output of the terminal selects.
+    pub(super) fn watch(&mut self, output: &[u8]) {
+        self.alternate.read(output);
     }
 
     /// Replaces a full reset, which would erase the user's own lines.
@@ -74,7 +89,8 @@ impl Drop for Tty {
     fn drop(&mut self) {
         if self.drawn {
             // CAN aborts an incomplete escape sequence.
-            let last = format!("\x18{PLAIN}{MAIN}{PLAIN}{COLOURS}{OLD_TITLE}");
+            let main = if self.alternate.is_active() { MAIN } else { STAY_ON_MAIN };
+            let last = format!("\x18{PLAIN}{main}{PLAIN}{COLOURS}{OLD_TITLE}");
             let mut ready = [PollFd::new(&self.stdout, PollFlags::OUT)];
             if poll(&mut ready, Some(&TAKES)).is_ok_and(|count| count > 0) {
                 let _ = rustix::io::write(&self.stdout, last.as_bytes());

@@ -1,5 +1,7 @@
-//! `isolet pause` and `isolet resume`.
+//! `isolet pause`, `isolet resume` and `isolet sleep`.
 
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
 use crate::client::list::{pretty, text};
 use crate::client::output::{print_message, write};
 use crate::client::server_error::ServerError;
@@ -18,7 +20,7 @@ not count the pause. Continues if one sandbox cannot be paused, and exits with 1
 
   isolet pause demo
   isolet resume demo
-  isolet ls --json | jq -r '.[] | select(.state == \"running\").id' | xargs -r isolet pause")]
+  isolet ls -q --filter state=running | xargs -r isolet pause")]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     sandboxes: Sandboxes,
@@ -37,14 +39,29 @@ pub(crate) struct ResumeArgs {
     sandboxes: Sandboxes,
 }
 
+/// Arguments of `isolet sleep`.
+#[derive(Parser)]
+#[command(after_help = "\
+Sleep ends all processes and frees their memory. Files and the state of shells (directory, variables,
+functions) stay, and the next command wakes the sandbox. It is refused while a command runs or a client
+is attached. To keep processes and their memory, use `isolet pause`. Continues if one sandbox cannot
+sleep, and exits with 1 then.
+
+  isolet sleep demo
+  isolet wake demo
+  isolet ls -q --filter state=running | xargs -r isolet sleep")]
+pub(crate) struct SleepArgs {
+    #[command(flatten)]
+    sandboxes: Sandboxes,
+}
+
 #[derive(Parser)]
 struct Sandboxes {
     /// Ids of the sandboxes
-    #[arg(required = true, value_parser = id)]
+    #[arg(required = true, value_parser = id, add = complete::sandboxes())]
     ids: Vec<String>,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn pause(args: PauseArgs) -> Result<ExitCode> {
@@ -53,6 +70,10 @@ pub(crate) async fn pause(args: PauseArgs) -> Result<ExitCode> {
 
 pub(crate) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
     call_all(args.sandboxes, "resume").await
+}
+
+pub(crate) async fn sleep(args: SleepArgs) -> Result<ExitCode> {
+    call_all(args.sandboxes, "sleep").await
 }
 
 /// Continues if the call is refused for one sandbox.
@@ -70,7 +91,7 @@ async fn call_all(sandboxes: Sandboxes, call: &str) -> Result<ExitCode> {
             Err(error) => return Err(error.context(format!("{call} of sandbox {id} failed"))),
         }
     }
-    if sandboxes.json {
+    if sandboxes.format.is_json() {
         pretty(&all)?;
     } else {
         let lines: String = all.iter().map(describe).collect();
@@ -79,7 +100,7 @@ async fn call_all(sandboxes: Sandboxes, call: &str) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn describe(sandbox: &Value) -> String {
+pub(super) fn describe(sandbox: &Value) -> String {
     format!("{} is {}\n", text(&sandbox["id"]), text(&sandbox["state"]))
 }
 
@@ -92,7 +113,7 @@ mod tests {
         assert!(PauseArgs::try_parse_from(["pause"]).is_err());
         assert!(ResumeArgs::try_parse_from(["resume", "a/b"]).is_err());
         let args = PauseArgs::try_parse_from(["pause", "a", "b", "--json"]).unwrap();
-        assert_eq!((args.sandboxes.ids.len(), args.sandboxes.json), (2, true));
+        assert_eq!((args.sandboxes.ids.len(), args.sandboxes.format.is_json()), (2, true));
     }
 
     #[test]

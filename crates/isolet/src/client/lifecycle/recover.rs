@@ -1,5 +1,7 @@
 //! `isolet recover`: makes failed sandboxes usable again, and says what is lost.
 
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
 use crate::client::list::{pretty, text};
 use crate::client::output::{print_message, write};
 use crate::client::server_error::ServerError;
@@ -19,15 +21,14 @@ shells; the next command wakes it. A sandbox that has not failed stays as it is.
 sandbox cannot be recovered, and exits with 1 then.
 
   isolet recover demo
-  isolet ls --json | jq -r '.[] | select(.state == \"failed\").id' | xargs -r isolet recover
+  isolet ls -q --filter state=failed | xargs -r isolet recover
   isolet recover demo --json | jq .lost")]
 pub(crate) struct Args {
     /// Ids of the sandboxes to recover
-    #[arg(required = true, value_parser = id)]
+    #[arg(required = true, value_parser = id, add = complete::sandboxes())]
     ids: Vec<String>,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 /// Continues if one sandbox cannot be recovered.
@@ -45,7 +46,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Err(error) => return Err(error.context(format!("sandbox {id} was not recovered"))),
         }
     }
-    if args.json {
+    if args.format.is_json() {
         pretty(&all)?;
     } else {
         let lines: String = all.iter().map(describe).collect();
@@ -54,7 +55,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn describe(recovered: &Value) -> String {
+pub(super) fn describe(recovered: &Value) -> String {
     let mut lines = format!("{} is {}\n", text(&recovered["id"]), text(&recovered["state"]));
     let words: Vec<String> = recovered["lost"].as_array().into_iter().flatten().map(text).collect();
     if !words.is_empty() {

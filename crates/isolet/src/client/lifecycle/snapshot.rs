@@ -1,6 +1,9 @@
 //! `isolet snapshot`: takes, lists, restores and deletes snapshots. `isolet fork`: copies a sandbox.
 
 use super::snapshot_files;
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
+use crate::client::args::units::seconds;
 use crate::client::lifecycle::transfer;
 use crate::client::list::{pretty, text};
 use crate::client::network::asked;
@@ -40,9 +43,8 @@ Copies in the store that the operator has configured, for other servers:
 pub(crate) struct Args {
     #[command(subcommand)]
     command: SnapshotCommand,
-    /// Print JSON for scripts instead of text
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 #[derive(Subcommand)]
@@ -50,19 +52,19 @@ enum SnapshotCommand {
     /// Take a snapshot of a running, paused or sleeping sandbox, and print its id.
     Create {
         /// Id of the sandbox
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::sandboxes())]
         id: String,
         /// Set a name that can stand for the id
         #[arg(long, value_parser = id)]
         name: Option<String>,
-        /// Delete the snapshot after this number of seconds
-        #[arg(long, value_name = "SECONDS")]
+        /// Delete the snapshot after this time: 90s, 10m, 1h, 7d
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         ttl: Option<u64>,
     },
     /// List the snapshots of the tenant.
     Ls {
         /// List only the snapshots of this sandbox
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::sandboxes())]
         id: Option<String>,
         /// List the snapshots in the store, also those of other servers
         #[arg(long, conflicts_with = "id")]
@@ -77,25 +79,25 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
   isolet snapshot restore demo ready --json | jq .lost")]
     Restore {
         /// Id of the sandbox
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::sandboxes())]
         id: String,
         /// Id or name of the snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         snapshot: String,
     },
     /// List the paths that differ between two snapshots: A added, C changed, D removed.
     Diff {
         /// Id or name of the first snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         from: String,
         /// Id or name of the second snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         to: String,
     },
     /// List a directory of a snapshot: mode, size and path.
     Files {
         /// Id or name of the snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         snapshot: String,
         /// Directory; a relative path starts in /workspace [default: /workspace]
         path: Option<String>,
@@ -106,7 +108,7 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
     /// Write the content of a file of a snapshot to standard output.
     Cat {
         /// Id or name of the snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         snapshot: String,
         /// File; a relative path starts in /workspace
         path: String,
@@ -114,7 +116,7 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
     /// Delete snapshots. Sandboxes that were created from them stay.
     Rm {
         /// Ids or names of the snapshots
-        #[arg(required = true, value_parser = id)]
+        #[arg(required = true, value_parser = id, add = complete::snapshots())]
         snapshots: Vec<String>,
         /// Delete them from the store, by their ids; those on servers stay
         #[arg(long)]
@@ -123,13 +125,13 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
     /// Copy a snapshot to the store. A repeated push sends only what is missing.
     Push {
         /// Id or name of the snapshot
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         snapshot: String,
     },
     /// Copy a snapshot from the store to this server, where it has the same id.
     Pull {
         /// Id of the snapshot, from `isolet snapshot ls --store`
-        #[arg(value_parser = id)]
+        #[arg(value_parser = id, add = complete::snapshots())]
         snapshot: String,
         /// Give it this name instead of the one it was pushed with
         #[arg(long, value_parser = id)]
@@ -146,14 +148,13 @@ Prints the ids of the copies. Creates all of them or none.
   isolet fork demo --count 5 --json | jq -r '.forks[].id'")]
 pub(crate) struct ForkArgs {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Create this number of copies: 1 to 100
     #[arg(long, short = 'n', default_value_t = 1)]
     count: u32,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 /// Runs a subcommand of `isolet snapshot`.
@@ -166,7 +167,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
             let path = format!("/v1/sandboxes/{id}/snapshots");
             let taken = asked(&server, Method::POST, &path, Some(&body.into())).await?;
-            if args.json {
+            if args.format.is_json() {
                 return pretty(&taken);
             }
             write(true, format!("{}\n", text(&taken["id"])).as_bytes())?;
@@ -177,28 +178,32 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let path = format!("/v1/sandboxes/{id}/restore");
             let body = json!({"snapshot": snapshot});
             let restored = asked(&server, Method::POST, &path, Some(&body)).await?;
-            if args.json {
+            if args.format.is_json() {
                 return pretty(&restored);
             }
             print_lost("ended, or not part of the snapshot", &restored);
             Ok(ExitCode::SUCCESS)
         }
-        SnapshotCommand::Ls { id: _, store: true } => transfer::list(&server, args.json).await,
-        SnapshotCommand::Ls { id, store: false } => list(&server, id, args.json).await,
+        SnapshotCommand::Ls { id: _, store: true } => {
+            transfer::list(&server, args.format.is_json()).await
+        }
+        SnapshotCommand::Ls { id, store: false } => list(&server, id, args.format.is_json()).await,
         SnapshotCommand::Rm { snapshots, store } => {
             let path = if store { "/v1/store/snapshots" } else { "/v1/snapshots" };
             remove(&server, path, snapshots).await
         }
-        SnapshotCommand::Push { snapshot } => transfer::push(&server, &snapshot, args.json).await,
+        SnapshotCommand::Push { snapshot } => {
+            transfer::push(&server, &snapshot, args.format.is_json()).await
+        }
         SnapshotCommand::Pull { snapshot, name } => {
-            transfer::pull(&server, &snapshot, name, args.json).await
+            transfer::pull(&server, &snapshot, name, args.format.is_json()).await
         }
         SnapshotCommand::Diff { from, to } => {
-            snapshot_files::diff(&server, &from, &to, args.json).await
+            snapshot_files::diff(&server, &from, &to, args.format.is_json()).await
         }
         SnapshotCommand::Files { snapshot, path, recursive } => {
             let path = path.as_deref();
-            snapshot_files::files(&server, &snapshot, path, recursive, args.json).await
+            snapshot_files::files(&server, &snapshot, path, recursive, args.format.is_json()).await
         }
         SnapshotCommand::Cat { snapshot, path } => {
             snapshot_files::cat(&server, &snapshot, &path).await
@@ -211,7 +216,7 @@ pub(crate) async fn fork(args: ForkArgs) -> Result<ExitCode> {
     let body = json!({"count": args.count});
     let path = format!("/v1/sandboxes/{}/fork", args.id);
     let forked = asked(&ApiClient::find()?, Method::POST, &path, Some(&body)).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&forked);
     }
     let forks = forked["forks"].as_array().into_iter().flatten();

@@ -1,6 +1,8 @@
 //! `isolet kill`: ends processes with all their descendants, or sends them a signal.
 
 use super::{path, state};
+use crate::client::args::complete;
+use crate::client::args::units::milliseconds;
 use crate::client::output::print_message;
 use crate::client::server_error::ServerError;
 use crate::client::{ApiClient, id};
@@ -11,8 +13,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// The longest grace period, in seconds.
-const GRACE_S_MAX: f64 = 60.0;
+/// The longest grace period, in milliseconds.
+const GRACE_MS_MAX: u64 = 60_000;
 
 /// Arguments of `isolet kill`.
 #[derive(Parser)]
@@ -22,21 +24,21 @@ the command returns when nothing is left. Continues if one process cannot be end
 
   isolet kill demo web
   isolet kill demo web build --signal KILL
-  isolet kill demo web --rm             also free its id and delete its log
+  isolet kill demo web --rm                   also free its id and delete its log
   isolet kill demo web --only --signal HUP    only send the signal")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
     /// Ids of the processes to end
-    #[arg(required = true, value_parser = super::id, value_name = "PROCESS")]
+    #[arg(required = true, value_parser = super::id, value_name = "PROCESS", add = complete::processes())]
     processes: Vec<String>,
     /// Send this signal first: a name or a number
     #[arg(long, short, default_value = "TERM")]
     signal: String,
-    /// Kill what still runs after this number of seconds
-    #[arg(long, value_name = "SECONDS", default_value = "5")]
-    grace: f64,
+    /// Kill what still runs after this time (500ms, 10s)
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = milliseconds)]
+    grace: u64,
     /// Only send the signal to their process groups
     #[arg(long, conflicts_with_all = ["grace", "rm"])]
     only: bool,
@@ -47,8 +49,8 @@ pub(crate) struct Args {
 
 /// Runs `isolet kill`. Continues if one process cannot be ended.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    if !(0.0..=GRACE_S_MAX).contains(&args.grace) {
-        bail!("--grace must be 0 to {GRACE_S_MAX} seconds");
+    if args.grace > GRACE_MS_MAX {
+        bail!("--grace must be at most {} seconds", GRACE_MS_MAX / 1000);
     }
     let server = ApiClient::find()?;
     let mut code = ExitCode::SUCCESS;
@@ -74,7 +76,7 @@ async fn one(server: &ApiClient, args: &Args, process: &str) -> Result<()> {
         server.send(Method::POST, &path(which, "/signal"), "*/*", Some(&body)).await?;
         return Ok(());
     }
-    let body = json!({ "signal": signal, "grace_ms": (args.grace * 1000.0).ceil() as u64 });
+    let body = json!({ "signal": signal, "grace_ms": args.grace });
     let path_of_kill = path(which, "/kill");
     let answer = server.send(Method::POST, &path_of_kill, "application/json", Some(&body)).await?;
     let bytes = answer.into_body().collect().await?.to_bytes();

@@ -1,6 +1,8 @@
 //! `isolet ps`: lists the processes of a sandbox.
 
 use super::state;
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
 use crate::client::list::{pretty, span, text};
 use crate::client::output::{print_message, supports_color, write};
 use crate::client::{ApiClient, id};
@@ -27,18 +29,17 @@ sleep. Background jobs of a shell (`&`) are not included.
   isolet kill demo web                  end it with all its descendants")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
     let server = ApiClient::find()?;
     let (list, _) = server.json(Method::GET, &format!("/v1/sandboxes/{id}/processes")).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&list);
     }
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();

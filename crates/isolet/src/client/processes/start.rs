@@ -1,6 +1,9 @@
 //! `isolet start`: starts a program in the background.
 
 use super::{path, state};
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
+use crate::client::args::units::{milliseconds, timeout_ms};
 use crate::client::list::{pretty, text};
 use crate::client::output::{print_message, write};
 use crate::client::{ApiClient, id, variable};
@@ -11,9 +14,8 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// The longest `--wait`, in seconds.
-const WAIT_S_MAX: f64 = 600.0;
-const TIMEOUT_S_MAX: f64 = 86_400.0;
+/// The longest `--wait`, in milliseconds.
+const WAIT_MS_MAX: u64 = 600_000;
 
 /// Arguments of `isolet start`.
 #[derive(Parser)]
@@ -30,18 +32,18 @@ running after this command returns. Prints the id of the process.
   isolet forward demo 8000
   isolet kill demo web
 
-With --port or --line, exits with 1 if the condition is not met within --wait seconds; the process
-keeps running then."
+With --port or --line, exits with 1 if the condition is not met within --wait; the process keeps
+running then."
 )]
 pub(crate) struct Args {
     /// Sandbox to use; created if it does not exist
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     sandbox: String,
     /// Set the id of the process [default: generated]
     #[arg(long, value_parser = super::id, value_name = "PROCESS")]
     id: Option<String>,
     /// Use the directory and environment of this session
-    #[arg(long, short, value_parser = crate::client::session_id)]
+    #[arg(long, short, value_parser = crate::client::session_id, add = complete::sessions())]
     session: Option<String>,
     /// Run in this directory
     #[arg(long, short = 'w', visible_alias = "workdir", value_name = "DIR")]
@@ -49,21 +51,20 @@ pub(crate) struct Args {
     /// Set an environment variable. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Kill the process and its descendants after this number of seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    /// Kill the process and its descendants after this time (90s, 10m); 0 means never
+    #[arg(long, value_name = "TIME", value_parser = timeout_ms)]
+    timeout: Option<u64>,
     /// Wait until a program accepts connections on this port of the sandbox
     #[arg(long, value_name = "PORT", conflicts_with = "line", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Wait for a line of output that contains this text
     #[arg(long, value_name = "TEXT")]
     line: Option<String>,
-    /// Wait at most this long
-    #[arg(long, value_name = "SECONDS", default_value = "30")]
-    wait: f64,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    /// Wait at most this long (30s, 2m)
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = milliseconds)]
+    wait: u64,
+    #[command(flatten)]
+    format: OutputFormat,
     /// Command line, or program and arguments
     #[arg(
         required = true,
@@ -95,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             ));
         }
     }
-    match args.json {
+    match args.format.is_json() {
         true => drop(pretty(&process)?),
         false => write(true, format!("{name}\n").as_bytes())?,
     }
@@ -122,21 +123,18 @@ fn begin(args: &Args) -> Result<Value> {
     let env: Map<String, Value> =
         args.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     body.insert("env".into(), env.into());
-    if let Some(seconds) = args.timeout {
-        if !(0.0..=TIMEOUT_S_MAX).contains(&seconds) {
-            bail!("--timeout must be 0 (no timeout) to {TIMEOUT_S_MAX} seconds");
-        }
-        body.insert("timeout_ms".into(), json!((seconds * 1000.0).ceil() as u64));
+    if let Some(timeout) = args.timeout {
+        body.insert("timeout_ms".into(), json!(timeout));
     }
     Ok(body.into())
 }
 
 /// The condition to wait for, and its description.
 fn awaited(args: &Args) -> Result<Option<(Value, String)>> {
-    if !(0.001..=WAIT_S_MAX).contains(&args.wait) {
-        bail!("--wait must be at most {WAIT_S_MAX} seconds");
+    if !(1..=WAIT_MS_MAX).contains(&args.wait) {
+        bail!("--wait must be 1ms to {} seconds", WAIT_MS_MAX / 1000);
     }
-    let timeout_ms = (args.wait * 1000.0).ceil() as u64;
+    let timeout_ms = args.wait;
     Ok(match (args.port, &args.line) {
         (Some(port), _) => Some((
             json!({"port": {"port": port}, "timeout_ms": timeout_ms}),

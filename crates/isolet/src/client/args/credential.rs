@@ -10,14 +10,14 @@ const VALUE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The name of a credential, and the source of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Credential {
+pub(in crate::client) struct Credential {
     name: Name,
     source: ValueSource,
 }
 
 /// The name of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
+pub(in crate::client) struct Name {
     host: String,
     header: Option<String>,
     placeholder: Option<String>,
@@ -31,7 +31,7 @@ enum ValueSource {
 }
 
 /// Parses `HOST:HEADER=SOURCE` or `HOST:{PLACEHOLDER}=SOURCE`. Errors do not repeat the text, which may hold a secret.
-pub(super) fn credential(text: &str) -> Result<Credential, String> {
+pub(in crate::client) fn credential(text: &str) -> Result<Credential, String> {
     let wrong = || "must be HOST:HEADER=SOURCE or HOST:{PLACEHOLDER}=SOURCE".to_owned();
     let (name, source) = match text.split_once("}=") {
         Some((name, source)) => (format!("{name}}}"), source),
@@ -57,7 +57,7 @@ pub(super) fn credential(text: &str) -> Result<Credential, String> {
 }
 
 /// Parses `HOST`, `HOST:HEADER` or `HOST:{PLACEHOLDER}`. The host may have a port.
-pub(super) fn named(text: &str) -> Result<Name, String> {
+pub(in crate::client) fn named(text: &str) -> Result<Name, String> {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (host, header, placeholder) = match text.split_once(":{") {
         Some((host, word)) => {
@@ -89,7 +89,7 @@ impl Name {
 }
 
 /// The credentials for a request, with their values.
-pub(super) fn credentials(all: &[Credential]) -> Result<Vec<Value>> {
+pub(in crate::client) fn credentials(all: &[Credential]) -> Result<Vec<Value>> {
     if all.iter().filter(|one| one.source == ValueSource::Input).count() > 1 {
         bail!(
             "only one credential can come from standard input; use @FILE or env:NAME for the others"
@@ -104,7 +104,7 @@ pub(super) fn credentials(all: &[Credential]) -> Result<Vec<Value>> {
 }
 
 /// The names of credentials for a request.
-pub(super) fn names(all: &[Name]) -> Vec<Value> {
+pub(in crate::client) fn names(all: &[Name]) -> Vec<Value> {
     all.iter().map(|one| one.fields().into()).collect()
 }
 

@@ -1,12 +1,13 @@
 //! A client of one shell: sends commands one by one and writes their output.
 
-use super::EXIT_CLIENT_ERROR;
-use super::network::refusals;
-use super::output::{print_message, sanitize, write};
-use super::server_error::ServerError;
-use super::socket::{ShellFrame, ShellSocket};
+use crate::client::EXIT_CLIENT_ERROR;
+use crate::client::network::refusals;
+use crate::client::output::{print_message, sanitize, write};
+use crate::client::server_error::ServerError;
+use crate::client::socket::{ShellFrame, ShellSocket};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +21,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 const GONE: [&str; 2] = ["sandbox_destroyed", "session_ended"];
 
 /// The result of waiting for a command or a line.
-pub(super) enum WaitOutcome {
+pub(in crate::client) enum WaitOutcome {
     /// The command's exit code.
     Code(i64),
     /// The shell ended. The next command of a session opens a new one.
@@ -32,8 +33,8 @@ pub(super) enum WaitOutcome {
 }
 
 /// A client of one shell.
-pub(super) struct ShellClient {
-    pub(super) socket: ShellSocket,
+pub(in crate::client) struct ShellClient {
+    pub(in crate::client) socket: ShellSocket,
     /// The number of sent commands, and whether the last one is running.
     commands: u64,
     running: bool,
@@ -43,16 +44,36 @@ pub(super) struct ShellClient {
     person: bool,
     /// The id of the sandbox.
     id: String,
+    /// The last output on this terminal did not end its line.
+    line_open: Cell<bool>,
 }
 
 impl ShellClient {
     /// A client of a shell in sandbox `id`.
-    pub(super) fn new(socket: ShellSocket, id: String, private: bool, person: bool) -> Self {
-        Self { socket, commands: 0, running: false, private, person, id }
+    pub(in crate::client) fn new(
+        socket: ShellSocket,
+        id: String,
+        private: bool,
+        person: bool,
+    ) -> Self {
+        Self {
+            socket,
+            commands: 0,
+            running: false,
+            private,
+            person,
+            id,
+            line_open: Cell::new(false),
+        }
+    }
+
+    /// Whether the cursor is behind output without an end of line. Asking again answers no.
+    pub(in crate::client) fn line_open(&self) -> bool {
+        self.line_open.take()
     }
 
     /// Prints the command that resumes the shell.
-    pub(super) fn report_lost(&self) -> ExitCode {
+    pub(in crate::client) fn report_lost(&self) -> ExitCode {
         let id = &self.id;
         let shell = &self.socket.shell;
         print_message(format_args!(
@@ -62,7 +83,7 @@ impl ShellClient {
     }
 
     /// Cancels the running command and leaves, because the output was closed or a signal ended this program.
-    pub(super) async fn leave(mut self) {
+    pub(in crate::client) async fn leave(mut self) {
         let id = format!("c{}", self.commands);
         let gone = async {
             if self.running {
@@ -87,7 +108,7 @@ impl ShellClient {
     }
 
     /// Runs one command to its end.
-    pub(super) async fn command(
+    pub(in crate::client) async fn command(
         &mut self,
         text: &str,
         interrupt: &mut Signal,
@@ -118,7 +139,7 @@ impl ShellClient {
     }
 
     /// Shows a frame. Returns the result if it ends the wait.
-    pub(super) fn handle_frame(
+    pub(in crate::client) fn handle_frame(
         &self,
         frame: ShellFrame,
         id: Option<&str>,
@@ -126,6 +147,7 @@ impl ShellClient {
         let said = match frame {
             ShellFrame::Data { stream, bytes, .. } => {
                 write(stream == 1, &bytes)?;
+                self.line_open.set(bytes.last().is_some_and(|last| *last != b'\n'));
                 return Ok(None);
             }
             ShellFrame::Closed(reason) if reason == "the shell has ended" => {
@@ -146,6 +168,9 @@ impl ShellClient {
             "shell_exit" if said["id"].as_str() == id => {
                 let code = said["code"].as_i64().unwrap_or(1);
                 refusals(&said, &self.id);
+                if said["timed_out"] == true {
+                    print_message("the command timed out");
+                }
                 self.note(&said, code);
                 return Ok(Some(WaitOutcome::Code(code)));
             }
@@ -184,7 +209,8 @@ impl ShellClient {
             print_message("this command ran in a new shell, because the previous one had ended");
         }
         if code != 0 {
-            let _ = writeln!(std::io::stderr(), "[exit {code}]");
+            let open = if self.line_open.take() { "\n" } else { "" };
+            let _ = writeln!(std::io::stderr(), "{open}[exit {code}]");
         }
     }
 }

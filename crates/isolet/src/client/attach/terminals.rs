@@ -1,8 +1,10 @@
 //! `isolet terminals`: lists the open terminals of a sandbox with their clients.
 
-use super::list::{pretty, span, text};
-use super::output::{print_message, supports_color, write};
-use super::{ApiClient, id};
+use crate::client::args::complete;
+use crate::client::args::format::OutputFormat;
+use crate::client::list::{pretty, span, text};
+use crate::client::output::{print_message, supports_color, write};
+use crate::client::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
@@ -23,18 +25,17 @@ A terminal runs from its first attach until its program ends, with or without at
   isolet attach demo --session NAME     attach to one")]
 pub(crate) struct Args {
     /// Id of the sandbox
-    #[arg(value_parser = id)]
+    #[arg(value_parser = id, add = complete::sandboxes())]
     id: String,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
     let server = ApiClient::find()?;
     let (list, _) = server.json(Method::GET, &format!("/v1/sandboxes/{id}/terminals")).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&list);
     }
     let all = list.as_array().map(Vec::as_slice).unwrap_or_default();

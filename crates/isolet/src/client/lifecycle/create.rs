@@ -1,10 +1,12 @@
 //! `isolet create`: creates a sandbox with its image, limits and network.
 
-use super::credential::{self, Credential, credential};
-use super::list::{pretty, text};
-use super::network::asked;
-use super::output::write;
-use super::{ApiClient, id, variable};
+use crate::client::args::credential::{self, Credential, credential};
+use crate::client::args::format::OutputFormat;
+use crate::client::args::units::{cpu_millis, mebibytes, seconds};
+use crate::client::list::{pretty, text};
+use crate::client::network::asked;
+use crate::client::output::write;
+use crate::client::{ApiClient, id, variable};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
@@ -20,7 +22,7 @@ and network. A rule is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, ea
   isolet create demo --network open
   isolet create demo --allow example.com:443 --allow '*.example.org'
   isolet create demo --profile packages
-  isolet create --memory 2048 --ttl 3600
+  isolet create --memory 2g --cpu 0.5cpu --ttl 1h
   isolet create --snapshot ready
   isolet create demo --snapshot-every 1h --keep 24 --snapshot-on-destroy
   isolet create demo --region eu --node-label gpu=yes
@@ -41,15 +43,27 @@ pub(crate) struct Args {
     /// Start with the files, shells and settings of this snapshot (id or name)
     #[arg(long, value_parser = id, conflicts_with = "image")]
     snapshot: Option<String>,
-    /// Limit the memory of its processes, in MiB
-    #[arg(long, value_name = "MIB")]
+    /// Limit the memory of its processes: 512m, 2g; a number without a unit is in MiB
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     memory: Option<u64>,
-    /// Limit its processor time, in thousandths of one core
-    #[arg(long, value_name = "MILLIS")]
+    /// Limit its processor time: 0.5cpu, 2cpu, 500m; a number without a unit is in thousandths
+    #[arg(long, value_name = "CPU", value_parser = cpu_millis)]
     cpu: Option<u64>,
-    /// Delete the sandbox after this number of seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Set the size of its disk, at least 32m: 512m, 20g; a number without a unit is in MiB
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
+    disk: Option<u64>,
+    /// Limit the number of its processes and threads
+    #[arg(long, value_name = "COUNT")]
+    pids: Option<u64>,
+    /// Delete the sandbox after this time: 90s, 10m, 1h, 7d; a number without a unit is in seconds
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     ttl: Option<u64>,
+    /// Let it sleep when it was idle for this time; 0 means never
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    sleep_after: Option<u64>,
+    /// Delete its files when it sleeps
+    #[arg(long)]
+    ephemeral: bool,
     /// Set an environment variable of all its shells and programs. Repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
@@ -75,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     node_label: Vec<(String, String)>,
     /// Take a snapshot at this interval (90s, 30m, 1h, 1d), while the sandbox changes
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     snapshot_every: Option<u64>,
     /// Delete the oldest snapshots at intervals beyond this number, 1 to 100 [default: 5]
     #[arg(long, value_name = "COUNT", requires = "snapshot_every")]
@@ -87,9 +101,8 @@ pub(crate) struct Args {
     /// [default: node]
     #[arg(long, value_name = "node|store", value_parser = ["node", "store"])]
     class: Option<String>,
-    /// Print JSON for scripts instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: OutputFormat,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -99,27 +112,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let body = Value::from(body);
     let made = asked(&ApiClient::find()?, Method::POST, "/v1/sandboxes", Some(&body)).await?;
-    if args.json {
+    if args.format.is_json() {
         return pretty(&made);
     }
     write(true, format!("{}\n", text(&made["id"])).as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Parses a time in seconds: a number, with `s`, `m`, `h` or `d` behind it if it is not in seconds.
-fn interval(text: &str) -> Result<u64, String> {
-    let unit = text.chars().last().filter(char::is_ascii_alphabetic);
-    let number = &text[..text.len() - unit.map_or(0, char::len_utf8)];
-    let seconds = match unit {
-        None | Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3600,
-        Some('d') => 86_400,
-        Some(_) => 0,
-    };
-    let parsed = number.parse::<u64>().ok().filter(|_| seconds > 0);
-    let time = parsed.and_then(|number| number.checked_mul(seconds));
-    time.ok_or_else(|| "must be a time such as 90s, 30m, 1h or 1d".to_owned())
 }
 
 /// The body of the request.
@@ -140,13 +137,19 @@ fn wish(args: &Args) -> Map<String, Value> {
     for (name, value) in [
         ("memory_mib", args.memory),
         ("cpu_millis", args.cpu),
+        ("disk_mib", args.disk),
+        ("pids", args.pids),
         ("ttl_s", args.ttl),
+        ("sleep_after_s", args.sleep_after),
         ("snapshot_every_s", args.snapshot_every),
         ("keep", args.keep),
     ] {
         if let Some(value) = value {
             body.insert(name.into(), json!(value));
         }
+    }
+    if args.ephemeral {
+        body.insert("persistent".into(), json!(false));
     }
     if args.snapshot_on_destroy {
         body.insert("snapshot_on_destroy".into(), json!(true));
@@ -191,8 +194,13 @@ mod tests {
         let snapshots = json!({"snapshot_every_s": 3600, "keep": 7, "snapshot_on_destroy": true});
         assert_eq!(asked_for(&flags).unwrap(), snapshots);
         assert_eq!(asked_for(&["--class", "store"]).unwrap(), json!({"class": "store"}));
-        let times = ["90", "90s", "2m", "1d"].map(|text| interval(text).unwrap());
-        assert_eq!(times, [90, 90, 120, 86_400]);
+        let flags = ["--memory", "2g", "--cpu", "0.5cpu", "--disk", "1g", "--sleep-after", "10m"];
+        let limits = json!({"memory_mib": 2048, "cpu_millis": 500, "disk_mib": 1024,
+                            "sleep_after_s": 600});
+        assert_eq!(asked_for(&flags).unwrap(), limits);
+        let flags = ["--ephemeral", "--pids", "64", "--ttl", "1h"];
+        let short = json!({"persistent": false, "pids": 64, "ttl_s": 3600});
+        assert_eq!(asked_for(&flags).unwrap(), short);
         for wrong in [
             &["--network", "rules"][..],
             &["--class", "other"],
@@ -200,8 +208,8 @@ mod tests {
             &["--node-label", "gpu"],
             &["--snapshot-every", "h"],
             &["--snapshot-every", "1w"],
-            &["--snapshot-every", "18446744073709551615d"],
-            &["--snapshot-every", "\u{e9}"],
+            &["--memory", "much"],
+            &["--cpu", "2"],
             &["--network", "open", "--allow", "a"],
             &["--profile", "a", "--network", "none"],
             &["--profile", "a", "--deny", "b"],
