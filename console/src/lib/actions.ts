@@ -2,8 +2,9 @@
 
 import { IsoletError } from "@isolet/sdk";
 import { signal } from "@preact/signals";
-import { confirmByName } from "../parts/dialog";
-import { api, at, type Sandbox } from "./api";
+import { closeDialog, confirm, confirmByName } from "../parts/dialog";
+import { api, at, listAll, type Sandbox, type Session } from "./api";
+import { visibleName } from "./format";
 import { attempt, notifySuccess } from "./notice";
 import { go, route } from "./route";
 import { updateSandbox, sandboxes } from "./sandboxes";
@@ -43,8 +44,41 @@ async function sleepWithRetry(id: string): Promise<Sandbox> {
   }
 }
 
-/** Put a sandbox to sleep. */
+/** What runs in a sandbox and would end: background processes, and commands of sessions. */
+async function running(id: string): Promise<string[]> {
+  const [processes, sessions] = await Promise.all([
+    api().json<{ id: string; command: string; status: string }[]>(at(id, "processes")),
+    listAll<Session>(`${at(id, "sessions")}?limit=1000`, 1000),
+  ]);
+  return [
+    ...processes.filter(({ status }) => status === "running").map((one) => `process ${one.id}: ${one.command}`),
+    ...sessions.filter(({ busy }) => busy).map((one) => `a command in the session ${one.id}`),
+  ];
+}
+
+/** Number of running programs that the question names. */
+const NAMED_MAX = 4;
+
+/** Put a sandbox to sleep. Asks first if that would end something. */
 export async function sleep(id: string): Promise<void> {
+  const all = await attempt(`Could not put ${id} to sleep`, () => running(id));
+  if (!all) return;
+  if (all.length === 0) return sleepNow(id);
+  const named = all.slice(0, NAMED_MAX).map((one) => visibleName(one).slice(0, 120));
+  if (all.length > NAMED_MAX) named.push(`and ${all.length - NAMED_MAX} more`);
+  confirm({
+    title: "Put to sleep",
+    label: `This ends what runs in ${id}:`,
+    items: named,
+    act: "Put to sleep",
+    run: async () => {
+      closeDialog();
+      await sleepNow(id);
+    },
+  });
+}
+
+async function sleepNow(id: string): Promise<void> {
   const here = route.peek();
   // These tabs hold connections, which prevent sleep.
   if (here.page === "sandbox" && here.id === id && (here.tab === "terminal" || here.tab === "commands")) {

@@ -33,6 +33,12 @@ function initialKey(): string | undefined {
   return secret;
 }
 
+/** Use the key of another tab of this console, in this tab. */
+export function signInHere(secret: string): void {
+  sessionStorage.setItem(NAME, secret);
+  key.value = secret;
+}
+
 /** Use a key that the server has accepted. */
 export function signIn(secret: string, remember: boolean): void {
   sessionStorage.setItem(NAME, secret);

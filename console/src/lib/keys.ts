@@ -46,7 +46,8 @@ export function isTyping(target: EventTarget | null): boolean {
 
 function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (isTyping(event.target) || isDialogOpen()) return;
+  // The innermost element: the editor is in a shadow root.
+  if (isTyping(event.composedPath()[0] ?? null) || isDialogOpen()) return;
   const now = performance.now();
   const pair = first !== "" && now - since < SECOND_MS ? `${first} ${event.key}` : "";
   const all = layers.flat().reverse();
@@ -60,6 +61,14 @@ function onKeyDown(event: KeyboardEvent): void {
     since = now;
   }
 }
+
+/** Shortcuts of every list. */
+export const listKeys: Binding[] = [
+  { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row .to", 1) },
+  { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row .to", -1) },
+  { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row .to", 1) },
+  { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row .to", -1) },
+];
 
 /** Start listening. */
 export function start(): void {

@@ -7,7 +7,7 @@ import { useEffect, useState } from "preact/hooks";
 import { describeError } from "../lib/api";
 import { setRemembered, signIn } from "../lib/key";
 import { Button } from "../parts/button";
-import { Field } from "../parts/dialog";
+import { Field } from "../parts/field";
 
 /** Why the previous key was rejected. */
 export const refused = signal<{ message: string; hint: string } | undefined>(undefined);

@@ -1,6 +1,7 @@
 /** Buttons and key caps. */
 
 import type { ComponentChildren, JSX } from "preact";
+import { mayChange } from "../lib/access";
 import { Icon, type IconName } from "./icon";
 
 interface Props {
@@ -14,12 +15,15 @@ interface Props {
   pressed?: boolean;
   hint?: string;
   tab?: number;
+  /** It changes something: not shown to keys that may only read. */
+  changes?: boolean;
   children?: ComponentChildren;
 }
 
 /** A button. */
-export function Button(props: Props): JSX.Element {
+export function Button(props: Props): JSX.Element | null {
   const { icon, kind = "plain", onClick, disabled, submit, label, pressed, hint, tab, children } = props;
+  if (props.changes && !mayChange.value) return null;
   return (
     <button
       type={submit ? "submit" : "button"}

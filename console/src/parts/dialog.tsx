@@ -1,21 +1,26 @@
-/** Dialogs. One is open at a time; Escape closes it, and the focus returns to where it was. */
+/** Dialogs. One is open at a time; Escape and Back close it, and the focus returns to where it was. */
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describeError } from "../lib/api";
+import { enterDialog, leaveDialog } from "../lib/route";
 import { Button } from "./button";
+import { Field } from "./field";
 
 const open = signal<(() => JSX.Element) | undefined>(undefined);
 
 /** Open a dialog and close the current one. */
 export function openDialog(content: () => JSX.Element): void {
   open.value = content;
+  enterDialog(() => (open.value = undefined));
 }
 
 /** Close the current dialog. */
 export function closeDialog(): void {
+  if (open.value === undefined) return;
   open.value = undefined;
+  leaveDialog();
 }
 
 /** Whether a dialog is open. */
@@ -118,49 +123,6 @@ export function Form(props: {
   );
 }
 
-/** Input with a label. */
-export function Field(props: {
-  label: string;
-  value: string;
-  set: (value: string) => void;
-  placeholder?: string;
-  note?: string;
-  first?: boolean;
-  type?: string;
-  mono?: boolean;
-  unit?: string;
-  numeric?: boolean;
-}): JSX.Element {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{props.label}</label>
-      <div class={`input ${props.unit ? "with-unit" : ""}`}>
-        <input
-          id={id}
-          data-first={props.first || undefined}
-          class={props.mono ? "mono" : ""}
-          type={props.type ?? "text"}
-          inputMode={props.numeric ? "numeric" : undefined}
-          value={props.value}
-          placeholder={props.placeholder}
-          autoComplete="off"
-          autoCapitalize="off"
-          spellcheck={false}
-          aria-describedby={props.note ? `${id}-note` : undefined}
-          onInput={(event) => props.set(event.currentTarget.value)}
-        />
-        {props.unit && <span class="unit">{props.unit}</span>}
-      </div>
-      {props.note && (
-        <small id={`${id}-note`} class="note">
-          {props.note}
-        </small>
-      )}
-    </div>
-  );
-}
-
 /** Ask the user to type a name before an irreversible action. */
 export function confirmByName(props: {
   title: string;
@@ -198,7 +160,7 @@ export function confirmByName(props: {
 }
 
 /** Ask the user to confirm an action. */
-export function confirm(props: { title: string; label: string; act: string; run: () => Promise<void> }): void {
+export function confirm(props: { title: string; label: string; items?: string[]; act: string; run: () => Promise<void> }): void {
   openDialog(() => (
     <Dialog title={props.title}>
       <Form
@@ -212,6 +174,15 @@ export function confirm(props: { title: string; label: string; act: string; run:
         <p data-first tabIndex={-1}>
           {props.label}
         </p>
+        {props.items && (
+          <ul class="items">
+            {props.items.map((item) => (
+              <li key={item} class="mono">
+                {item}
+              </li>
+            ))}
+          </ul>
+        )}
       </Form>
     </Dialog>
   ));

@@ -2,12 +2,13 @@
 
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
+import { readOnly } from "../lib/access";
 import * as actions from "../lib/actions";
 import { signOut } from "../lib/key";
-import { go, route } from "../lib/route";
+import { go, PAGES, route } from "../lib/route";
 import { sorted } from "../lib/sandboxes";
 import { choose, dark } from "../lib/theme";
-import { openCreate } from "../pages/create";
+import { openCreate } from "../pages/sandboxes/create";
 import { Keys } from "./button";
 import { closeDialog, Dialog, openDialog } from "./dialog";
 import { openHelp } from "./help";
@@ -18,6 +19,8 @@ interface Entry {
   name: string;
   note?: string;
   keys?: string;
+  /** It changes something. */
+  changes?: boolean;
   run: () => void;
 }
 
@@ -31,16 +34,20 @@ function entries(): Entry[] {
     all.push(
       { icon: "terminal", name: "Open a terminal", note: id, keys: "t", run: () => go("sandboxes", id, "terminal") },
       { icon: "right", name: "Commands", note: id, keys: "g c", run: () => go("sandboxes", id, "commands") },
+      { icon: "right", name: "Processes", note: id, keys: "g r", run: () => go("sandboxes", id, "processes") },
+      { icon: "link", name: "Ports", note: id, keys: "g o", run: () => go("sandboxes", id, "ports") },
+      { icon: "right", name: "Network", note: id, keys: "g w", run: () => go("sandboxes", id, "network") },
       { icon: "folder", name: "Files", note: id, keys: "g f", run: () => go("sandboxes", id, "files") },
       { icon: "box", name: "Snapshots", note: id, keys: "g n", run: () => go("sandboxes", id, "snapshots") },
       { icon: "box", name: "Details", note: id, keys: "g d", run: () => go("sandboxes", id, "details") },
-      { icon: "sleep", name: "Put to sleep", note: id, run: () => void actions.sleep(id) },
-      { icon: "trash", name: "Destroy", note: id, run: () => actions.destroy(id) },
+      { icon: "sleep", name: "Put to sleep", note: id, changes: true, run: () => void actions.sleep(id) },
+      { icon: "trash", name: "Destroy", note: id, changes: true, run: () => actions.destroy(id) },
     );
   }
   all.push(
-    { icon: "plus", name: "New sandbox", keys: "n", run: openCreate },
+    { icon: "plus", name: "New sandbox", keys: "n", changes: true, run: openCreate },
     { icon: "box", name: "All sandboxes", keys: "g s", run: () => go("sandboxes") },
+    ...PAGES.filter(({ page }) => page !== "sandboxes").map(({ page, name, key }): Entry => ({ icon: "right", name, keys: `g ${key}`, run: () => go(page) })),
     { icon: dark.peek() ? "sun" : "moon", name: dark.peek() ? "Light theme" : "Dark theme", note: "appearance", run: () => choose(dark.peek() ? "light" : "dark") },
     { icon: "again", name: "System theme", note: "appearance", run: () => choose("system") },
     { icon: "keys", name: "Keyboard shortcuts", keys: "?", run: openHelp },
@@ -50,7 +57,7 @@ function entries(): Entry[] {
     all.push({ icon: "box", name: id, note: state, run: () => go("sandboxes", id) });
     all.push({ icon: "terminal", name: id, note: "terminal", run: () => go("sandboxes", id, "terminal") });
   }
-  return all;
+  return all.filter(({ changes }) => !changes || !readOnly.peek());
 }
 
 /** Rank of a match; lower is better, `undefined` means no match. The letters must occur in order. */

@@ -15,7 +15,7 @@ import { sleepHandlers } from "../lib/actions";
 import { api, at, client } from "../lib/api";
 import { onEvent } from "../lib/events";
 import { dark } from "../lib/theme";
-import { colours, MONO } from "./theme";
+import { colours, CONTRAST_MIN, MONO } from "./theme";
 
 /** State of a terminal, for display. */
 export type TerminalStatus =
@@ -44,6 +44,8 @@ export interface OpenTerminal {
   me: Signal<number>;
   /** The terminal has the size of another client's window. */
   otherClientsSize: Signal<boolean>;
+  /** The user typed while there was no connection. That input is not sent. */
+  dropped: Signal<boolean>;
   fit: () => void;
   dispose: () => void;
 }
@@ -129,7 +131,10 @@ function listen(one: OpenTerminal, terminal: Terminal): void {
   });
   terminal.on("state", (state, next) => {
     if (ended || one.state.peek().kind === "refused") return;
-    if (state === "connected") one.state.value = { kind: "live" };
+    if (state === "connected") {
+      one.dropped.value = false;
+      one.state.value = { kind: "live" };
+    }
     else if (state === "paused") one.state.value = { kind: "behind" };
     else if (next) one.state.value = { kind: "back", next: Date.now() + next.delayMs, first };
     else if (state === "connecting") one.state.value = { kind: "connecting" };
@@ -148,8 +153,7 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): OpenTerm
     lineHeight: 1.15,
     scrollback: SCROLLBACK_LINES,
     theme: colours(dark.peek()),
-    // `ls` shows some directories in black on dark green.
-    minimumContrastRatio: 3,
+    minimumContrastRatio: CONTRAST_MIN,
     macOptionIsMeta: true,
     rightClickSelectsWord: false,
     // OSC 8 links of programs: only http(s), and only on a click.
@@ -178,9 +182,14 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): OpenTerm
     clients: signal<readonly TerminalClient[]>([]),
     me: signal(0),
     otherClientsSize: signal(false),
+    dropped: signal(false),
     fit: () => undefined,
     dispose: () => undefined,
   };
+  xterm.onData((text) => {
+    // Replies of xterm.js to programs begin with an escape character, as cursor keys do.
+    if (one.state.peek().kind === "back" && !text.startsWith("\x1b")) one.dropped.value = true;
+  });
   xterm.onTitleChange((title) => (one.title.value = sanitizeTitle(title)));
   const paint = effect(() => {
     xterm.options.theme = colours(dark.value);

@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { mayChange } from "../lib/access";
 import { api, at, type Sandbox } from "../lib/api";
 import { saveFile } from "../lib/download";
 import { attempt, notifySuccess } from "../lib/notice";
@@ -154,6 +155,7 @@ function TerminalHeader({ of, search }: { of: OpenTerminal; search: () => void }
       <Button
         icon="eye"
         kind="quiet"
+        changes
         label={of.mode === "view" ? "Enable input" : "View only"}
         pressed={of.mode === "view"}
         onClick={() => {
@@ -161,10 +163,11 @@ function TerminalHeader({ of, search }: { of: OpenTerminal; search: () => void }
           of.xterm.focus();
         }}
       />
-      <Recorder of={of} live={live} />
+      {mayChange.value && <Recorder of={of} live={live} />}
       <Button
         icon="power"
         kind="quiet"
+        changes
         label="Close this terminal"
         onClick={() =>
           confirm({
@@ -291,6 +294,7 @@ function StatusOverlay({ of }: { of: OpenTerminal }): JSX.Element | null {
       <p class="over" role="status">
         <strong>{shown.first ? "The server could not open the terminal." : "Connection lost."}</strong>{" "}
         {!shown.first && "Programs keep running."} {left > 0 ? `Retrying in ${left} s` : "Retrying …"}
+        {of.dropped.value && <span class="dropped">What you type is not sent.</span>}
       </p>
     );
   }

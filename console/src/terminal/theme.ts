@@ -1,4 +1,8 @@
-/** The sixteen terminal colours for the light and dark theme, with readable contrast. */
+/**
+ * The sixteen terminal colours for the light and dark theme. Full-screen programs put any of them on any other, so
+ * white and black are really light and dark in both themes; xterm.js and {@link ../lib/contrast} raise the contrast
+ * of text where a pair is not readable.
+ */
 
 import type { ISearchDecorationOptions } from "@xterm/addon-search";
 import type { ITheme } from "@xterm/xterm";
@@ -40,7 +44,7 @@ const LIGHT: ITheme = {
   blue: "#1d4fbf",
   magenta: "#8a2f9e",
   cyan: "#0b6b78",
-  white: "#6b7079",
+  white: "#d5d8dd",
   brightBlack: "#5b616b",
   brightRed: "#c93b31",
   brightGreen: "#22854a",
@@ -48,8 +52,17 @@ const LIGHT: ITheme = {
   brightBlue: "#2f63d6",
   brightMagenta: "#a042b5",
   brightCyan: "#12808f",
-  brightWhite: "#3a3e45",
+  brightWhite: "#ffffff",
 };
+
+/** Names of the sixteen colours, by their numbers. */
+export const PALETTE = [
+  ...(["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"] as const),
+  ...(["brightBlack", "brightRed", "brightGreen", "brightYellow", "brightBlue", "brightMagenta", "brightCyan", "brightWhite"] as const),
+] as const;
+
+/** Smallest contrast of text: WCAG AA. */
+export const CONTRAST_MIN = 4.5;
 
 /** Colours of a theme. */
 export const colours = (dark: boolean): ITheme => (dark ? DARK : LIGHT);

@@ -7,6 +7,7 @@ pub(crate) mod exec;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod images;
+pub(crate) mod keys;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod ports;

@@ -154,7 +154,7 @@ mod tests {
     use crate::router::native::native;
 
     /// Routes that the node that received the request answers, and why.
-    const LOCAL: [(&str, &str); 30] = [
+    const LOCAL: [(&str, &str); 34] = [
         ("GET /health", "is about this node"),
         ("GET /metrics", "is about this node"),
         ("GET /v1/audit", "each node has a log of its own"),
@@ -165,6 +165,10 @@ mod tests {
         ("POST /v1/images/gc", "each node has images of its own"),
         ("POST /v1/images/import", "each node has images of its own"),
         ("POST /v1/images/pull", "each node has images of its own"),
+        ("GET /v1/keys", "every node has all keys"),
+        ("GET /v1/keys/current", "is about the request"),
+        ("POST /v1/keys", "every node gives its keys to the others"),
+        ("DELETE /v1/keys/{key_id}", "every node gives its keys to the others"),
         ("GET /v1/network-profiles", "every node has all profiles"),
         ("GET /v1/network-profiles/{name}", "every node has all profiles"),
         ("PUT /v1/network-profiles/{name}", "every node has all profiles"),

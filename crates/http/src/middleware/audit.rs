@@ -182,6 +182,8 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "fork") => "sandbox.fork",
         ("POST", "restore") if route.starts_with("/v1/sandboxes/") => "sandbox.restore",
         ("POST", "restore") => "sandbox.create",
+        ("POST", "keys") => "key.create",
+        ("DELETE", "keys") => "key.revoke",
         ("POST", "images") => "image.commit",
         ("POST", "pull") => "image.pull",
         ("POST", "import") => "image.import",

@@ -6,7 +6,7 @@ use crate::routes::ports::{self, links, tcp};
 use crate::routes::sandboxes::{self, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
-    audit, contexts, events, exec, files, health, images, metrics, nodes, processes, sessions,
+    audit, contexts, events, exec, files, health, images, keys, metrics, nodes, processes, sessions,
     shell, snapshots, tickets,
 };
 use utoipa_axum::router::OpenApiRouter;
@@ -30,6 +30,9 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::recover))
         .routes(routes!(network::get, network::patch))
         .routes(routes!(audit::read))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::current))
+        .routes(routes!(keys::revoke))
         .routes(routes!(images::list, images::commit))
         .routes(routes!(images::get, images::remove))
         .routes(routes!(images::pull))

@@ -89,6 +89,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),
+        ("post", "/v1/keys") => json!({"label": "made"}),
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -119,6 +120,8 @@ pub(crate) struct Route {
     pub(crate) socket: bool,
     /// The recording of the sandbox that was created last.
     recording: Mutex<String>,
+    /// The API key that was created last.
+    key: Mutex<String>,
 }
 
 /// Every route of the served OpenAPI document.
@@ -140,6 +143,7 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
                     body,
                     socket,
                     recording: Mutex::default(),
+                    key: Mutex::default(),
                 });
             }
         }
@@ -162,6 +166,7 @@ impl Route {
             .replace("{process}", "daemon")
             .replace("{snapshot}", SNAPSHOT)
             .replace("{other}", SNAPSHOT)
+            .replace("{key_id}", &self.key.lock().expect("a text"))
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
     }
@@ -266,6 +271,11 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     sandbox.command("s", "echo canary-of-default >/workspace/secret");
     if route.path.contains("/links") {
         sandbox.post("/links", &json!({"port": 8000})).expect(201);
+    }
+    if route.path.contains("{key_id}") {
+        let made = http.post("/v1/keys", &json!({})).json();
+        let key = made["id"].as_str().expect("an id").to_owned();
+        *route.key.lock().expect("a text") = key;
     }
     if route.path.contains("{image}") || route.path == "/v1/images/export" {
         let archive = Image::new(&[busybox().bytes()], &json!({})).layout();

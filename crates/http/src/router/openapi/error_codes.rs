@@ -76,6 +76,7 @@ const CODES: &[ErrorCode] = &[
     code("invalid_request", "400, 403", "The request is invalid (Cloudflare dialect only)."),
     code("launch_failed", "500", "The sandbox could not be started. Nothing is left of it."),
     code("network_lost", "503", "The network of sandboxes is being restarted. Retry."),
+    code("no_api_key", "404", "The tenant has no valid key with this id."),
     code("no_client", "404", "The MCP client is unknown or was closed."),
     code("no_context", "404", "There is no such code context."),
     code("no_image", "404", "There is no such image."),
@@ -186,6 +187,7 @@ const CODES: &[ErrorCode] = &[
     code("too_many_clients", "429", "Too many MCP clients are connected."),
     code("too_many_connections", "429", "The tenant holds too many connections."),
     code("too_many_imports", "429", "Too many imports are in progress."),
+    code("too_many_keys", "429", "The tenant has too many API keys."),
     code("too_many_links", "429", "Links lead to too many ports of the sandbox."),
     code("too_many_network_profiles", "429", "The tenant has too many network profiles."),
     code(

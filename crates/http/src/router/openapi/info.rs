@@ -17,7 +17,8 @@ const DESCRIPTION: &str = "\
 Isolet runs sandboxes with persistent shells for AI agents.\n\
 \n\
 ## Keys\n\
-Send a key as `Authorization: Bearer KEY`. `isolet keys add` creates one. A read-only key may use \
+Send a key as `Authorization: Bearer KEY`. `isolet keys add` creates one, and \
+`POST /v1/keys` another one of the same tenant. A read-only key may use \
 `GET` and `HEAD`, watch terminals, and create tickets for watching. A browser, which cannot send \
 headers when it opens a WebSocket, sends a ticket as `?ticket=` instead (`POST /v1/tickets`).\n\
 \n\
@@ -60,6 +61,7 @@ should compare the code; the schema `Error` lists all of them. New codes may be 
         (name = "snapshots", description = "The files and shells of a sandbox at one moment, and sandboxes that start from them."),
         (name = "events", description = "Streams of what happens to sandboxes."),
         (name = "audit", description = "The signed log of the calls that clients made."),
+        (name = "keys", description = "The API keys of the tenant."),
         (name = "nodes", description = "The nodes of a fleet."),
         (name = "server", description = "The state of the server."),
         (name = "cloudflare", description = "The dialect of the bridge of Cloudflare's sandboxes. Its errors are `BridgeError` objects."),

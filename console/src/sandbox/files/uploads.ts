@@ -1,8 +1,8 @@
 /** Uploads into sandboxes, with progress. */
 
 import { signal } from "@preact/signals";
-import { describeError } from "../lib/api";
-import { notifyFailure } from "../lib/notice";
+import { describeError } from "../../lib/api";
+import { notifyFailure } from "../../lib/notice";
 import { below, upload } from "./disk";
 
 /** An upload. */

@@ -2,14 +2,16 @@
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import * as actions from "../lib/actions";
-import type { Sandbox } from "../lib/api";
-import { now } from "../lib/clock";
-import { moment, formatDuration } from "../lib/format";
-import { move } from "../lib/route";
-import { read, sessions } from "../lib/sandboxes";
-import { Button, Keys } from "../parts/button";
-import { Empty, Loading } from "../parts/state";
+import { mayChange, readOnly } from "../../lib/access";
+import * as actions from "../../lib/actions";
+import type { Sandbox } from "../../lib/api";
+import { now } from "../../lib/clock";
+import { moment, formatDuration } from "../../lib/format";
+import { move } from "../../lib/route";
+import { read, sessions } from "../../lib/sandboxes";
+import { Button, Keys } from "../../parts/button";
+import { Output } from "../../parts/output";
+import { Empty, Loading } from "../../parts/state";
 import { ShellLog, type Command } from "./shell";
 
 /** The tab. */
@@ -34,12 +36,16 @@ export function Commands({ sandbox, session }: { sandbox: Sandbox; session: stri
         </label>
         <span class="dim hide-narrow">All commands in this shell, from all clients</span>
       </div>
-      {sandbox.state === "running" ? (
+      {readOnly.value ? (
+        <Empty icon="eye" title="This key may only read">
+          <p>A connection to a shell can run commands, so it needs a key that may change something.</p>
+        </Empty>
+      ) : sandbox.state === "running" ? (
         <Log key={`${sandbox.id}/${session}`} sandbox={sandbox.id} session={session} />
       ) : (
         <Empty icon={sandbox.state === "sleeping" ? "sleep" : "box"} title={`This sandbox is ${sandbox.state}`}>
           {sandbox.state === "sleeping" && (
-            <Button kind="main" icon="wake" onClick={() => void actions.wake(sandbox.id).then(() => read(sandbox.id))}>
+            <Button kind="main" icon="wake" changes onClick={() => void actions.wake(sandbox.id).then(() => read(sandbox.id))}>
               Wake
             </Button>
           )}
@@ -87,7 +93,7 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
           <Entry key={one.number} of={one} version={version ?? 0} cancel={() => log.cancel(one)} />
         ))}
       </div>
-      <Line run={(text) => log.run(text)} ready={log.state.value === "live"} />
+      {mayChange.value && <Line run={(text) => log.run(text)} ready={log.state.value === "live"} />}
     </>
   );
 }
@@ -145,7 +151,7 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
       {shown && has && (
         <pre class="output" tabIndex={0}>
           {of.cut && <span class="dim">… earlier output is not shown{"\n"}</span>}
-          {of.parts.map((part, i) => (part.err ? <span key={i} class="err">{part.text}</span> : part.text))}
+          <Output parts={of.parts} />
         </pre>
       )}
     </article>
@@ -157,8 +163,14 @@ const history: string[] = [];
 function Line({ run, ready }: { run: (text: string) => boolean; ready: boolean }): JSX.Element {
   const [text, setText] = useState("");
   const [back, setBack] = useState(0);
+  /** The user pressed Enter while there was no connection. */
+  const [early, setEarly] = useState(false);
+  useEffect(() => {
+    if (ready) setEarly(false);
+  }, [ready]);
   const send = (): void => {
-    if (text.trim() === "" || !run(text)) return;
+    if (text.trim() === "") return;
+    if (!run(text)) return setEarly(true);
     history.push(text);
     setText("");
     setBack(0);
@@ -169,43 +181,50 @@ function Line({ run, ready }: { run: (text: string) => boolean; ready: boolean }
     setText(next === 0 ? "" : history[history.length - next]!);
   };
   return (
-    <form
-      class="line"
-      onSubmit={(event) => {
-        event.preventDefault();
-        send();
-      }}
-    >
-      <span class="prompt" aria-hidden="true">
-        ❯
-      </span>
-      <textarea
-        rows={Math.min(text.split("\n").length, 8)}
-        aria-label="Run a command in this shell"
-        placeholder="Run a command in this shell"
-        spellcheck={false}
-        autoCapitalize="off"
-        value={text}
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-            event.preventDefault();
-            send();
-          } else if (event.key === "ArrowUp" && !text.includes("\n") && (text === "" || back > 0)) {
-            event.preventDefault();
-            recall(back + 1);
-          } else if (event.key === "ArrowDown" && back > 0) {
-            event.preventDefault();
-            recall(back - 1);
-          } else if (event.key === "Escape") event.currentTarget.blur();
+    <>
+      {early && (
+        <p class="refused-input" role="alert">
+          Not sent: the connection is lost. Your text stays here; press Enter again once it is back.
+        </p>
+      )}
+      <form
+        class="line"
+        onSubmit={(event) => {
+          event.preventDefault();
+          send();
         }}
-      />
-      <Button submit kind="main" disabled={!ready || text.trim() === ""}>
-        Run
-      </Button>
-      <span class="hide-narrow">
-        <Keys of="Enter" />
-      </span>
-    </form>
+      >
+        <span class="prompt" aria-hidden="true">
+          ❯
+        </span>
+        <textarea
+          rows={Math.min(text.split("\n").length, 8)}
+          aria-label="Run a command in this shell"
+          placeholder="Run a command in this shell"
+          spellcheck={false}
+          autoCapitalize="off"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+              event.preventDefault();
+              send();
+            } else if (event.key === "ArrowUp" && !text.includes("\n") && (text === "" || back > 0)) {
+              event.preventDefault();
+              recall(back + 1);
+            } else if (event.key === "ArrowDown" && back > 0) {
+              event.preventDefault();
+              recall(back - 1);
+            } else if (event.key === "Escape") event.currentTarget.blur();
+          }}
+        />
+        <Button submit kind="main" disabled={!ready || text.trim() === ""}>
+          Run
+        </Button>
+        <span class="hide-narrow">
+          <Keys of="Enter" />
+        </span>
+      </form>
+    </>
   );
 }

@@ -2,15 +2,15 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { sleepLosses } from "../lib/actions";
-import { api, at, type Sandbox } from "../lib/api";
-import { now } from "../lib/clock";
-import { saveFile } from "../lib/download";
-import { bytes, cores, mib, moment, roughDuration, formatDuration } from "../lib/format";
-import { attempt, notifySuccess } from "../lib/notice";
-import { updateSandbox, measured } from "../lib/sandboxes";
-import { Button } from "../parts/button";
-import { ask, confirm } from "../parts/dialog";
+import { sleepLosses } from "../../lib/actions";
+import { api, at, type Sandbox } from "../../lib/api";
+import { now } from "../../lib/clock";
+import { saveFile } from "../../lib/download";
+import { bytes, cores, mib, moment, roughDuration, formatDuration } from "../../lib/format";
+import { attempt, notifySuccess } from "../../lib/notice";
+import { updateSandbox, measured } from "../../lib/sandboxes";
+import { Button } from "../../parts/button";
+import { ask, confirm } from "../../parts/dialog";
 
 /** The tab. */
 export function Details({ of }: { of: Sandbox }): JSX.Element {
@@ -105,6 +105,7 @@ function Change(props: { of: Sandbox; field: string; label: string; value: strin
     <Button
       icon="edit"
       kind="quiet"
+      changes
       label={`Change: ${label}`}
       onClick={() =>
         ask({
@@ -186,6 +187,7 @@ function Recordings({ of }: { of: Sandbox }): JSX.Element | null {
           <Button
             icon="trash"
             kind="quiet"
+            changes
             label="Delete this recording"
             onClick={() =>
               confirm({

@@ -5,13 +5,16 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { api, describeError } from "../lib/api";
-import { saveFile } from "../lib/download";
-import { bytes, visibleName } from "../lib/format";
-import { attempt } from "../lib/notice";
-import { Button } from "../parts/button";
-import { Loading, LoadError } from "../parts/state";
+import { api, describeError } from "../../lib/api";
+import { saveFile } from "../../lib/download";
+import { bytes, visibleName } from "../../lib/format";
+import { attempt } from "../../lib/notice";
+import { Button } from "../../parts/button";
+import { Loading, LoadError } from "../../parts/state";
+import { mayChange } from "../../lib/access";
+import { EDIT_BYTES_MAX } from "./content";
 import { address, head, type Entry } from "./disk";
+import { Editor, hasDraft } from "./editor";
 
 /** Limit on displayed text. */
 const TEXT_BYTES_MAX = 512 * 1024;
@@ -66,9 +69,11 @@ async function look(sandbox: string, entry: Entry, signal: AbortSignal): Promise
 }
 
 /** The panel. */
-export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; leave: () => void }): JSX.Element {
+export function Viewer({ sandbox, of, leave, saved }: { sandbox: string; of: Entry; leave: () => void; saved: () => void }): JSX.Element {
   const [seen, setSeen] = useState<FileView>();
   const [wraps, setWraps] = useState(false);
+  const [edits, setEdits] = useState(hasDraft(sandbox, of.path));
+  useEffect(() => setEdits(hasDraft(sandbox, of.path)), [sandbox, of.path]);
   useEffect(() => {
     const ends = new AbortController();
     let url: string | undefined;
@@ -90,7 +95,12 @@ export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; lea
       <header>
         <h2 class="mono">{visibleName(of.name)}</h2>
         <span class="dim">{bytes(of.size)}</span>
-        {seen?.kind === "text" && (
+        {seen?.kind === "text" && !edits && mayChange.value && (
+          <Button icon="edit" disabled={of.size > EDIT_BYTES_MAX} onClick={() => setEdits(true)}>
+            Edit
+          </Button>
+        )}
+        {seen?.kind === "text" && !edits && (
           <Button kind="quiet" pressed={wraps} onClick={() => setWraps(!wraps)}>
             Wrap
           </Button>
@@ -98,8 +108,9 @@ export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; lea
         <Button icon="down" kind="quiet" label="Download" onClick={() => void download(sandbox, of)} />
         <Button icon="close" kind="quiet" label="Close the file" onClick={leave} />
       </header>
-      {!seen && <Loading rows={8} />}
-      {seen?.kind === "text" && (
+      {edits && <Editor key={`${sandbox}:${of.path}`} sandbox={sandbox} of={of} saved={saved} leave={() => setEdits(false)} />}
+      {!seen && !edits && <Loading rows={8} />}
+      {seen?.kind === "text" && !edits && (
         <pre class={`text ${wraps ? "wraps" : ""}`} tabIndex={0}>
           {seen.lines.map((line, i) => (
             <span key={i} class="text-line">

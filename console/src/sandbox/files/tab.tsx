@@ -1,19 +1,20 @@
 /** Tab with the files of a sandbox, one directory at a time. */
 
+import { IsoletError } from "@isolet/sdk";
 import { signal } from "@preact/signals";
 import type { JSX, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import * as actions from "../lib/actions";
-import { describeError, type Sandbox } from "../lib/api";
-import { onEvent } from "../lib/events";
-import { bytes, plural, visibleName } from "../lib/format";
-import { bind, step } from "../lib/keys";
-import { go, link } from "../lib/route";
-import { read as readSandbox } from "../lib/sandboxes";
-import { Button } from "../parts/button";
-import { ask } from "../parts/dialog";
-import { Empty, Loading, LoadError } from "../parts/state";
-import { above, below, change, directory, list, place, ROOT, split, type Entry } from "./disk";
+import * as actions from "../../lib/actions";
+import { api, describeError, type Sandbox } from "../../lib/api";
+import { onEvent } from "../../lib/events";
+import { bytes, plural, visibleName } from "../../lib/format";
+import { bind, listKeys } from "../../lib/keys";
+import { go, link } from "../../lib/route";
+import { read as readSandbox } from "../../lib/sandboxes";
+import { Button } from "../../parts/button";
+import { ask } from "../../parts/dialog";
+import { Empty, Loading, LoadError } from "../../parts/state";
+import { above, address, below, change, directory, existing, list, place, ROOT, split, type Entry } from "./disk";
 import { Entries } from "./entries";
 import { droppedFiles, forget, send, uploads } from "./uploads";
 import { Viewer } from "./viewer";
@@ -37,7 +38,7 @@ export function Files({ sandbox, path: routePath }: { sandbox: Sandbox; path: st
         {sandbox.state === "sleeping" && (
           <>
             <p>{sandbox.persistent ? "Its files are preserved." : "Its files were lost when it fell asleep."} Wake the sandbox to browse them.</p>
-            <Button kind="main" icon="wake" onClick={() => void actions.wake(id).then(() => readSandbox(id))}>
+            <Button kind="main" icon="wake" changes onClick={() => void actions.wake(id).then(() => readSandbox(id))}>
               Wake
             </Button>
           </>
@@ -101,10 +102,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
   useLayoutEffect(
     () =>
       bind([
-        { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row .to", 1) },
-        { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row .to", -1) },
-        { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row .to", 1) },
-        { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row .to", -1) },
+        ...listKeys,
         { group: "Files", keys: "u", label: "Upload", run: () => picker.current?.click() },
         { group: "Files", keys: "h", label: "Show hidden files", run: () => (withHidden.value = !withHidden.peek()) },
         { group: "Files", keys: "Backspace", label: "Parent directory", run: () => go("sandboxes", id, "files", ...place(above(path))) },
@@ -126,7 +124,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
         if (event.dataTransfer) void droppedFiles(event.dataTransfer).then(put);
       }}
     >
-      <Bar id={id} path={path} wanted={wanted} want={setWanted} hidden={hidden} hide={(hidden) => (withHidden.value = hidden)} picker={picker} put={put} renew={renew} />
+      <Bar id={id} path={path} wanted={wanted} want={setWanted} hidden={hidden} hide={(hidden) => (withHidden.value = hidden)} picker={picker} put={put} renew={renew} edit={setSeen} />
       <Uploads id={id} />
       <div class="files-body">
         <div class="files-list">
@@ -147,7 +145,7 @@ function Browser({ id, path }: { id: string; path: string }): JSX.Element {
             </div>
           )}
         </div>
-        {visible && <Viewer sandbox={id} of={visible} leave={() => setSeen(undefined)} />}
+        {visible && <Viewer sandbox={id} of={visible} saved={renew} leave={() => setSeen(undefined)} />}
       </div>
       {over && (
         <p class="drop" aria-hidden="true">
@@ -168,9 +166,11 @@ interface BarProps {
   picker: RefObject<HTMLInputElement>;
   put: (files: { name: string; blob: Blob }[]) => void;
   renew: () => void;
+  /** Open a new file. */
+  edit: (entry: Entry) => void;
 }
 
-function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew }: BarProps): JSX.Element {
+function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew, edit }: BarProps): JSX.Element {
   const mkdir = (): void =>
     ask({
       title: "New folder",
@@ -179,6 +179,19 @@ function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew }: BarPr
       run: async (name) => {
         await change(id, { op: "mkdir", path: below(path, name) });
         renew();
+      },
+    });
+  const touch = (): void =>
+    ask({
+      title: "New file",
+      label: `Name in ${path}`,
+      act: "Create",
+      run: async (name) => {
+        const file = below(path, name);
+        if ((await existing(id, file)) !== undefined) throw new IsoletError(409, "exists", `${file} exists`, "choose another name");
+        await api().send(address(id, { path: file }), { method: "PUT", body: "" });
+        renew();
+        edit({ name: name.split("/").at(-1)!, path: file, type: "file", size: 0, modified_ms: Date.now(), mode: "" });
       },
     });
   return (
@@ -200,7 +213,10 @@ function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew }: BarPr
         <span>Hidden files</span>
       </label>
       <Button icon="again" kind="quiet" label="Refresh" onClick={renew} />
-      <Button icon="folder" onClick={mkdir}>
+      <Button icon="file" changes onClick={touch}>
+        New file
+      </Button>
+      <Button icon="folder" changes onClick={mkdir}>
         New folder
       </Button>
       <input
@@ -214,7 +230,7 @@ function Bar({ id, path, wanted, want, hidden, hide, picker, put, renew }: BarPr
           input.value = "";
         }}
       />
-      <Button icon="up" kind="main" onClick={() => picker.current?.click()} hint="Upload (u), or drop files here">
+      <Button icon="up" kind="main" changes onClick={() => picker.current?.click()} hint="Upload (u), or drop files here">
         Upload
       </Button>
     </div>

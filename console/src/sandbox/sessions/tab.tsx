@@ -4,19 +4,20 @@ import type { TerminalInfo } from "@isolet/sdk";
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { api, at, type Sandbox, type Session } from "../lib/api";
-import { now } from "../lib/clock";
-import { onEvent } from "../lib/events";
-import { plural, roughDuration } from "../lib/format";
-import { bind, step } from "../lib/keys";
-import { notifySuccess } from "../lib/notice";
-import { link } from "../lib/route";
-import { readSessions, sessions } from "../lib/sandboxes";
-import { openSession } from "../pages/create";
-import { Button } from "../parts/button";
-import { confirm } from "../parts/dialog";
-import { Empty, Loading } from "../parts/state";
-import { sanitizeTitle } from "../terminal/opened";
+import { readOnly } from "../../lib/access";
+import { api, at, type Sandbox, type Session } from "../../lib/api";
+import { now } from "../../lib/clock";
+import { onEvent } from "../../lib/events";
+import { plural, roughDuration } from "../../lib/format";
+import { bind, listKeys } from "../../lib/keys";
+import { notifySuccess } from "../../lib/notice";
+import { link } from "../../lib/route";
+import { readSessions, sessions } from "../../lib/sandboxes";
+import { openSession } from "./create";
+import { Button } from "../../parts/button";
+import { confirm } from "../../parts/dialog";
+import { Empty, Loading } from "../../parts/state";
+import { sanitizeTitle } from "../../terminal/opened";
 
 type Running = Omit<TerminalInfo, "ageMs">;
 
@@ -29,10 +30,7 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
   useLayoutEffect(
     () =>
       bind([
-        { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row a.to", -1) },
+        ...listKeys,
         { group: "Sandbox", keys: "n", label: "New session", run: () => openSession(of.id) },
       ]),
     [of.id],
@@ -43,7 +41,7 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
     <>
       <div class="subbar">
         <span class="dim">{plural(all.length, "session")}</span>
-        <Button icon="plus" onClick={() => openSession(of.id)} hint="New session (n)">
+        <Button icon="plus" changes onClick={() => openSession(of.id)} hint="New session (n)">
           New session
         </Button>
       </div>
@@ -139,15 +137,18 @@ function Row({ sandbox, of, terminal }: { sandbox: string; of: Session; terminal
       <td class="mono dim cell-cwd">{of.cwd}</td>
       <td class="number cell-age">{roughDuration(now.value - of.last_activity_ms)}</td>
       <td class="acts">
-        <a class="button plain" href={link("sandboxes", sandbox, "terminal", of.id)}>
-          Terminal
-        </a>
+        {(!readOnly.value || terminal) && (
+          <a class="button plain" href={link("sandboxes", sandbox, "terminal", of.id)}>
+            Terminal
+          </a>
+        )}
         <a class="button quiet" href={link("sandboxes", sandbox, "commands", of.id)}>
           Commands
         </a>
         <Button
           icon="trash"
           kind="quiet"
+          changes
           label={of.id === "default" ? "The default session cannot be deleted" : `Delete session ${of.id}`}
           disabled={of.id === "default"}
           onClick={() => remove(sandbox, of.id)}

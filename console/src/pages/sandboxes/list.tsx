@@ -3,25 +3,21 @@
 import { computed, signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import * as actions from "../lib/actions";
-import type { Sandbox } from "../lib/api";
-import { now } from "../lib/clock";
-import { bytes, cores, plural, mib, roughDuration } from "../lib/format";
-import { bind, step } from "../lib/keys";
-import { go, link } from "../lib/route";
-import { loadError, measured, reload, sandboxes, sessions, sorted, watchSandbox } from "../lib/sandboxes";
-import { Button, Keys } from "../parts/button";
-import { Empty, Loading, Meter, State, LoadError } from "../parts/state";
+import { readOnly } from "../../lib/access";
+import * as actions from "../../lib/actions";
+import type { Sandbox } from "../../lib/api";
+import { now } from "../../lib/clock";
+import { bytes, cores, plural, mib, roughDuration } from "../../lib/format";
+import { bind, listKeys, step } from "../../lib/keys";
+import { go, link } from "../../lib/route";
+import { loadError, measured, reload, sandboxes, sessions, sorted, watchSandbox } from "../../lib/sandboxes";
+import { Button } from "../../parts/button";
+import { Filter, matches } from "../../parts/filter";
+import { Empty, Loading, Meter, State, LoadError } from "../../parts/state";
 import { openCreate } from "./create";
 
 const filter = signal("");
-const found = computed(() => {
-  const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-  return sorted.value.filter((one) => {
-    const text = `${one.id} ${one.state} ${one.image}`.toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
-});
+const found = computed(() => sorted.value.filter((one) => matches(filter.value, `${one.id} ${one.state} ${one.image}`)));
 /** Number of rows per page of the list. */
 const ROWS = 200;
 
@@ -31,10 +27,7 @@ export function Sandboxes(): JSX.Element {
   useLayoutEffect(
     () =>
       bind([
-        { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row a.to", -1) },
+        ...listKeys,
         { group: "Lists", keys: "t", label: "Open a terminal of the focused sandbox", run: () => focused((id) => go("sandboxes", id, "terminal")) },
         { group: "Lists", keys: "Delete", label: "Destroy the focused sandbox", run: () => focused(actions.destroy) },
       ]),
@@ -42,32 +35,13 @@ export function Sandboxes(): JSX.Element {
   );
   const all = sandboxes.value;
   return (
-    <main class="page" id="main">
+    <main class="page" id="main" tabIndex={-1}>
       <div class="bar">
         <h1>
           Sandboxes {all && <span class="count">{filter.value ? `${found.value.length} of ${all.size}` : all.size}</span>}
         </h1>
-        <label class="filter">
-          <span class="unseen">Filter</span>
-          <input
-            id="filter"
-            type="search"
-            placeholder="Filter by id, state or image"
-            value={filter.value}
-            onInput={(event) => (filter.value = event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === "Escape") {
-                filter.value = "";
-                event.currentTarget.blur();
-              } else if (event.key === "ArrowDown" || event.key === "Enter") {
-                event.preventDefault();
-                step(".row a.to", 1);
-              }
-            }}
-          />
-          <Keys of="/" />
-        </label>
-        <Button icon="plus" kind="main" onClick={openCreate} hint="New sandbox (n)">
+        <Filter value={filter.value} set={(text) => (filter.value = text)} placeholder="Filter by id, state or image" next={() => step(".row a.to", 1)} />
+        <Button icon="plus" kind="main" changes onClick={openCreate} hint="New sandbox (n)">
           New sandbox
         </Button>
       </div>
@@ -96,7 +70,7 @@ function Table({ rows }: { rows: number }): JSX.Element {
           A sandbox has its own files, shells and programs. It starts within milliseconds and uses no memory or CPU
           while it sleeps.
         </p>
-        <Button icon="plus" kind="main" onClick={openCreate}>
+        <Button icon="plus" kind="main" changes onClick={openCreate}>
           New sandbox
         </Button>
         <p class="dim">
@@ -202,17 +176,19 @@ function Row({ of: { id, state, cause, memory_mib, cpu_millis, created_at_ms, sl
       </td>
       <td class="number cell-sleep">{sleep_after_s === null ? "never" : roughDuration(sleep_after_s * 1000)}</td>
       <td class="acts">
-        <a class="button plain" href={link("sandboxes", id, "terminal")} title={`Terminal of ${id} (t)`}>
-          Terminal
-        </a>
-        {state === "sleeping" ? (
-          <Button icon="wake" kind="quiet" label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
-        ) : state === "paused" ? (
-          <Button icon="wake" kind="quiet" label={`Resume ${id}`} onClick={() => void actions.resume(id)} />
-        ) : (
-          <Button icon="sleep" kind="quiet" label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
+        {!readOnly.value && (
+          <a class="button plain" href={link("sandboxes", id, "terminal")} title={`Terminal of ${id} (t)`}>
+            Terminal
+          </a>
         )}
-        <Button icon="trash" kind="quiet" label={`Destroy ${id}`} onClick={() => actions.destroy(id)} />
+        {state === "sleeping" ? (
+          <Button icon="wake" kind="quiet" changes label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
+        ) : state === "paused" ? (
+          <Button icon="wake" kind="quiet" changes label={`Resume ${id}`} onClick={() => void actions.resume(id)} />
+        ) : (
+          <Button icon="sleep" kind="quiet" changes label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
+        )}
+        <Button icon="trash" kind="quiet" changes label={`Destroy ${id}`} onClick={() => actions.destroy(id)} />
       </td>
     </tr>
   );

@@ -1,7 +1,8 @@
-/** Page of one sandbox, with tabs for sessions, terminals, commands, files, snapshots and details. */
+/** Page of one sandbox, with its tabs. */
 
 import type { JSX } from "preact";
-import { useEffect, useLayoutEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { readOnly } from "../lib/access";
 import * as actions from "../lib/actions";
 import { bytes, cores, mib } from "../lib/format";
 import { bind } from "../lib/keys";
@@ -10,11 +11,14 @@ import { loadError, measured, read, reload, sandboxes, watchSandbox } from "../l
 import { Button } from "../parts/button";
 import { Icon } from "../parts/icon";
 import { Empty, Loading, Meter, State, LoadError } from "../parts/state";
-import { Commands } from "../sandbox/commands";
-import { Details } from "../sandbox/details";
-import { Files } from "../sandbox/files";
-import { Sessions } from "../sandbox/sessions";
-import { Snapshots } from "../sandbox/snapshots";
+import { Commands } from "./commands/tab";
+import { Details } from "./details/tab";
+import { Files } from "./files/tab";
+import { NetworkTab } from "./network/tab";
+import { Ports } from "./ports/tab";
+import { Processes } from "./processes/tab";
+import { Sessions } from "./sessions/tab";
+import { Snapshots } from "./snapshots/tab";
 import { close, openTerminals, type OpenTerminal } from "../terminal/opened";
 import { TerminalTab } from "../terminal/tab";
 
@@ -27,7 +31,10 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
       { group: "Sandbox", keys: "t", label: "Terminal", run: to("terminal") },
       { group: "Sandbox", keys: "g e", label: "Sessions", run: to("sessions") },
       { group: "Sandbox", keys: "g c", label: "Commands", run: to("commands") },
+      { group: "Sandbox", keys: "g r", label: "Processes", run: to("processes") },
       { group: "Sandbox", keys: "g f", label: "Files", run: to("files") },
+      { group: "Sandbox", keys: "g o", label: "Ports", run: to("ports") },
+      { group: "Sandbox", keys: "g w", label: "Network", run: to("network") },
       { group: "Sandbox", keys: "g n", label: "Snapshots", run: to("snapshots") },
       { group: "Sandbox", keys: "g d", label: "Details", run: to("details") },
     ]);
@@ -67,19 +74,19 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
         </div>
         <div class="acts">
           {one.state === "sleeping" ? (
-            <Button icon="wake" onClick={() => void actions.wake(id).then(() => read(id))}>
+            <Button icon="wake" changes onClick={() => void actions.wake(id).then(() => read(id))}>
               Wake
             </Button>
           ) : one.state === "paused" ? (
-            <Button icon="wake" onClick={() => void actions.resume(id)}>
+            <Button icon="wake" changes onClick={() => void actions.resume(id)}>
               Resume
             </Button>
           ) : (
-            <Button icon="sleep" disabled={one.state !== "running"} onClick={() => void actions.sleep(id)}>
+            <Button icon="sleep" changes disabled={one.state !== "running"} onClick={() => void actions.sleep(id)}>
               Sleep
             </Button>
           )}
-          <Button icon="trash" onClick={() => actions.destroy(id)}>
+          <Button icon="trash" changes onClick={() => actions.destroy(id)}>
             Destroy
           </Button>
         </div>
@@ -90,7 +97,10 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
         {tab === "sessions" && <Sessions of={one} />}
         {tab === "terminal" && <TerminalTab sandbox={one} name={name} />}
         {tab === "commands" && <Commands sandbox={one} session={name || "default"} />}
+        {tab === "processes" && <Processes of={one} name={name} />}
         {tab === "files" && <Files sandbox={one} path={name} />}
+        {tab === "ports" && <Ports of={one} />}
+        {tab === "network" && <NetworkTab of={one} />}
         {tab === "snapshots" && <Snapshots of={one} />}
         {tab === "details" && <Details of={one} />}
       </div>
@@ -101,16 +111,25 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
 const FIXED: { tab: Tab; label: string }[] = [
   { tab: "sessions", label: "Sessions" },
   { tab: "commands", label: "Commands" },
+  { tab: "processes", label: "Processes" },
   { tab: "files", label: "Files" },
+  { tab: "ports", label: "Ports" },
+  { tab: "network", label: "Network" },
   { tab: "snapshots", label: "Snapshots" },
   { tab: "details", label: "Details" },
 ];
 
-/** Tab bar: five fixed tabs, and one for each open terminal. */
+/** Tab bar: the fixed tabs, and one for each open terminal. */
 function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
   const terminals = openTerminals.value.filter((one) => one.sandbox === id);
-  useEffect(() => {
-    document.querySelector('.strip [aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const strip = useRef<HTMLDivElement>(null);
+  // The chosen tab stays in sight, also when the window or the tabs change their size.
+  useLayoutEffect(() => {
+    const show = (): void => strip.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "center" });
+    show();
+    const sized = new ResizeObserver(show);
+    sized.observe(strip.current!);
+    return () => sized.disconnect();
   }, [tab, name, terminals.length]);
   const keyed = (event: KeyboardEvent): void => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -123,7 +142,7 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
     next?.click();
   };
   return (
-    <div class="strip" onKeyDown={keyed}>
+    <div class="strip" onKeyDown={keyed} ref={strip}>
       <div class="tabs" role="tablist" aria-label={`Sections of ${id}`}>
         {FIXED.map((one) => (
           <a
@@ -143,7 +162,7 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
           <TerminalHandle key={one.session} of={one} chosen={tab === "terminal" && name === one.session} />
         ))}
       </div>
-      <a
+      {!readOnly.value && <a
         class="button quiet new-terminal"
         href={link("sandboxes", id, "terminal")}
         title="Terminal (t)"
@@ -155,7 +174,7 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
       >
         <Icon icon="plus" />
         <span>Terminal</span>
-      </a>
+      </a>}
     </div>
   );
 }

@@ -1,8 +1,8 @@
 /** File requests of the console. */
 
 import { IsoletError } from "@isolet/sdk";
-import { api, at } from "../lib/api";
-import { key } from "../lib/key";
+import { api, at } from "../../lib/api";
+import { key } from "../../lib/key";
 
 /** An entry of a directory. */
 export interface Entry {
@@ -73,6 +73,16 @@ export const place = (path: string): string[] => (path === "/" ? ["."] : split(p
 export async function stat(sandbox: string, { path, path_b64 }: Entry): Promise<Entry> {
   const named = path_b64 === undefined ? { path } : { path_b64 };
   return api().json<Entry>(at(sandbox, "files"), { json: { op: "stat", ...named, follow: true } });
+}
+
+/** The entry of a path; `undefined` if there is none. */
+export async function existing(sandbox: string, path: string): Promise<Entry | undefined> {
+  try {
+    return await api().json<Entry>(at(sandbox, "files"), { json: { op: "stat", path } });
+  } catch (error) {
+    if (error instanceof IsoletError && error.status === 404) return undefined;
+    throw error;
+  }
 }
 
 /** Run a file operation. */

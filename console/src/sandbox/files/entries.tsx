@@ -2,13 +2,13 @@
 
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
-import { api } from "../lib/api";
-import { bytes, moment, visibleName } from "../lib/format";
-import { attempt, notifySuccess } from "../lib/notice";
-import { go, link } from "../lib/route";
-import { Button } from "../parts/button";
-import { ask, confirm } from "../parts/dialog";
-import { Icon, type IconName } from "../parts/icon";
+import { api } from "../../lib/api";
+import { bytes, moment, visibleName } from "../../lib/format";
+import { attempt, notifySuccess } from "../../lib/notice";
+import { go, link } from "../../lib/route";
+import { Button } from "../../parts/button";
+import { ask, confirm } from "../../parts/dialog";
+import { Icon, type IconName } from "../../parts/icon";
 import { above, address, below, change, split, stat, type Entry } from "./disk";
 import { download } from "./viewer";
 
@@ -88,8 +88,8 @@ function Row(props: { id: string; of: Entry; chosen: boolean; look: (entry: Entr
       <td class="mono dim cell-mode">{of.mode}</td>
       <td class="acts">
         <Button icon="down" kind="quiet" label={of.type === "directory" ? `Download ${visibleName(of.name)} as an archive` : `Download ${visibleName(of.name)}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
-        <Button icon="edit" kind="quiet" label={`Rename ${visibleName(of.name)}`} onClick={() => rename(id, of, renew)} />
-        <Button icon="trash" kind="quiet" label={`Delete ${visibleName(of.name)}`} onClick={() => remove(id, of, renew)} />
+        <Button icon="edit" kind="quiet" changes label={`Rename ${visibleName(of.name)}`} onClick={() => rename(id, of, renew)} />
+        <Button icon="trash" kind="quiet" changes label={`Delete ${visibleName(of.name)}`} onClick={() => remove(id, of, renew)} />
       </td>
     </tr>
   );

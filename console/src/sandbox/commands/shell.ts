@@ -1,8 +1,10 @@
 /** Log of a session's shell: its commands with output and exit codes. */
 
 import { signal } from "@preact/signals";
-import { api, at } from "../lib/api";
-import { recordLosses } from "../lib/actions";
+import { AnsiReader, same } from "../../lib/ansi";
+import { api, at } from "../../lib/api";
+import { recordLosses } from "../../lib/actions";
+import type { Part } from "../../parts/output";
 
 /** A command. */
 export interface Command {
@@ -14,7 +16,9 @@ export interface Command {
   text: string;
   mine: boolean;
   began: number;
-  parts: { err: boolean; text: string }[];
+  parts: Part[];
+  /** Readers of both streams, which know the current colours. */
+  readers: { out: AnsiReader; err: AnsiReader };
   /** Number of characters in `parts`. */
   size: number;
   /** Part of the output is not shown. */
@@ -114,7 +118,7 @@ export class ShellLog {
   }
 
   #push(fields: Pick<Command, "id" | "text" | "mine">): Command {
-    const command: Command = { ...fields, number: ++this.#number, began: Date.now(), parts: [], size: 0, cut: false };
+    const command: Command = { ...fields, number: ++this.#number, began: Date.now(), parts: [], readers: { out: new AnsiReader(), err: new AnsiReader() }, size: 0, cut: false };
     this.commands.push(command);
     if (this.commands.length > COMMANDS_MAX) this.commands.shift();
     this.#scheduleRender();
@@ -156,11 +160,12 @@ export class ShellLog {
   }
 
   #appendOutput(command: Command, err: boolean, text: string): void {
-    const shown = text.replace(ESCAPES, "");
-    const last = command.parts.at(-1);
-    if (last?.err === err && last.text.length < 16_384) last.text += shown;
-    else command.parts.push({ err, text: shown });
-    command.size += shown.length;
+    for (const { text: shown, style } of (err ? command.readers.err : command.readers.out).read(text)) {
+      const last = command.parts.at(-1);
+      if (last?.err === err && last.text.length < 16_384 && same(last.style, style)) last.text += shown;
+      else command.parts.push({ err, text: shown, style });
+      command.size += shown.length;
+    }
     while (command.size > OUTPUT_CHARS_MAX && command.parts.length > 1) {
       command.size -= command.parts.shift()!.text.length;
       command.cut = true;
@@ -176,6 +181,3 @@ export class ShellLog {
     });
   }
 }
-
-/** Escape sequences and control characters, which are removed from displayed output. */
-const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
