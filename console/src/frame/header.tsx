@@ -33,7 +33,7 @@ export function Header(): JSX.Element {
         ))}
       </nav>
       <div class="tools">
-        <button type="button" class="palette-open" onClick={openPalette} aria-label="Command palette">
+        <button type="button" class="palette-open" onClick={openPalette} title="Command palette">
           <Icon icon="search" />
           <span>Go to …</span>
           <Keys of="Ctrl K" />

@@ -58,7 +58,7 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
   }
   const uses = one.state === "running" ? measured.value.get(id) : undefined;
   return (
-    <main class={`page sandbox on-${tab}`} id="main" tabIndex={-1}>
+    <main class={`page sandbox on-${tab} ${isWhole(tab, name) ? "whole" : ""}`} id="main" tabIndex={-1}>
       <div class="bar">
         <h1 class="mono">{id}</h1>
         <State of={one.state} cause={one.cause} />
@@ -108,6 +108,10 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
   );
 }
 
+/** Whether the tab fills the window, with content that scrolls inside. */
+const isWhole = (tab: Tab, name: string): boolean =>
+  tab === "terminal" || tab === "commands" || tab === "files" || (tab === "processes" && name !== "");
+
 const FIXED: { tab: Tab; label: string }[] = [
   { tab: "sessions", label: "Sessions" },
   { tab: "commands", label: "Commands" },
@@ -141,9 +145,12 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
     next?.focus();
     next?.click();
   };
+  const owned = [...FIXED.map((one) => `tab-${one.tab}`), ...terminals.map((one) => `tab-terminal-${one.session}`)].join(" ");
   return (
     <div class="strip" onKeyDown={keyed} ref={strip}>
-      <div class="tabs" role="tablist" aria-label={`Sections of ${id}`}>
+      <div class="tabs">
+        {/* The list owns its tabs from outside, since buttons stand between them. */}
+        <div role="tablist" aria-label={`Sections of ${id}`} aria-owns={owned} />
         {FIXED.map((one) => (
           <a
             key={one.tab}
@@ -162,19 +169,21 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
           <TerminalHandle key={one.session} of={one} chosen={tab === "terminal" && name === one.session} />
         ))}
       </div>
-      {!readOnly.value && <a
-        class="button quiet new-terminal"
-        href={link("sandboxes", id, "terminal")}
-        title="Terminal (t)"
-        onClick={(event) => {
-          if (terminals.length === 0) return;
-          event.preventDefault();
-          move("sandboxes", id, "terminal", unusedSession(terminals));
-        }}
-      >
-        <Icon icon="plus" />
-        <span>Terminal</span>
-      </a>}
+      {!readOnly.value && (
+        <a
+          class="button quiet new-terminal"
+          href={link("sandboxes", id, "terminal")}
+          title="Terminal (t)"
+          onClick={(event) => {
+            if (terminals.length === 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+            event.preventDefault();
+            move("sandboxes", id, "terminal", unusedSession(terminals));
+          }}
+        >
+          <Icon icon="plus" />
+          <span>Terminal</span>
+        </a>
+      )}
     </div>
   );
 }

@@ -76,25 +76,18 @@ function Screen({ of }: { of: OpenTerminal }): JSX.Element {
       of.host.remove();
     };
   }, [of]);
-  const { cols, rows } = of.size.value;
   return (
     <div class="terminal">
       <TerminalHeader of={of} search={() => setSearching(!searching)} />
       {searching && <Search of={of} leave={() => setSearching(false)} />}
       <div class={`place ${of.otherClientsSize.value || of.mode === "view" ? "boxed" : ""}`} ref={place} />
-      {(of.otherClientsSize.value || of.mode === "view") && of.state.value.kind === "live" && (
-        <p class="foreign">
-          {of.mode === "view" ? "View only:" : "Another client typed last:"} size {cols} × {rows}
-          {of.mode === "view" ? "" : " until you type"}
-        </p>
-      )}
       <StatusOverlay of={of} />
     </div>
   );
 }
 
 /** Smallest scale of the screen; larger screens are scrolled. */
-const SCALE_MIN = 0.55;
+const SCALE_MIN = 0.35;
 
 /** Scale a screen that has another client's size to fit this window. */
 function shrink({ host }: OpenTerminal): void {
@@ -103,6 +96,8 @@ function shrink({ host }: OpenTerminal): void {
   if (!screen || !room || screen.offsetWidth === 0) return;
   const scale = Math.min(1, (room.clientWidth - 36) / screen.offsetWidth, (room.clientHeight - 22) / screen.offsetHeight);
   host.style.setProperty("--scale", String(Math.max(scale, SCALE_MIN)));
+  // The last rows have the prompt.
+  room.scrollTop = room.classList.contains("boxed") ? room.scrollHeight : 0;
 }
 
 /** Shortcuts of the console inside terminals. No terminal program can receive these keys. */
@@ -140,7 +135,7 @@ function TerminalHeader({ of, search }: { of: OpenTerminal; search: () => void }
       <span class="terminal-title" title={of.title.value}>
         {of.title.value || of.session}
       </span>
-      <span class="who" aria-label="Other attached clients">
+      <span class="who" role="group" aria-label="Other attached clients">
         {others.map((one) => (
           <span key={one.client} class={`chip ${one.typing ? "typing" : ""}`} title={one.mode === "view" ? "view only" : one.typing ? "typed last" : "can type"}>
             {one.mode === "view" && <Icon icon="eye" />}
@@ -148,6 +143,12 @@ function TerminalHeader({ of, search }: { of: OpenTerminal; search: () => void }
           </span>
         ))}
       </span>
+      {live && (of.otherClientsSize.value || of.mode === "view") && (
+        <span class="foreign">
+          {of.mode === "view" ? "View only:" : "Another client typed last:"} size {cols} × {rows}
+          {of.mode === "view" ? "" : " until you type"}
+        </span>
+      )}
       <span class="dim size">
         {cols}×{rows}
       </span>

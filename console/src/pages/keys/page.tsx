@@ -103,7 +103,7 @@ function Row({ of, again }: { of: ApiKey; again: () => Promise<void> }): JSX.Ele
       </td>
       <td>{of.read_only ? "read" : "everything"}</td>
       <td class="number dim wide">{moment(of.created_at_ms)}</td>
-      <td class="number dim" title="Recorded once a minute">
+      <td class="number dim cell-used" title="Recorded once a minute">
         {ago(of.last_used_at_ms)}
       </td>
       <td class="number dim medium">{of.expires_at_ms === null ? "never" : moment(of.expires_at_ms)}</td>

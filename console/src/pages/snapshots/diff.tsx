@@ -36,9 +36,6 @@ async function read(from: string, to: string, cursor: string | null, signal?: Ab
   return { changes, next: next_cursor };
 }
 
-/** What a change is called, and its colour. */
-const KINDS: Record<string, string> = { added: "good", created: "good", removed: "bad", deleted: "bad" };
-
 /** The page. */
 export function Diff({ from, to }: { from: string; to: string }): JSX.Element {
   const [wanted, setWanted] = useState("");
@@ -85,7 +82,7 @@ export function Diff({ from, to }: { from: string; to: string }): JSX.Element {
                     <th scope="row" class="mono">
                       {visibleName(one.path)}
                     </th>
-                    <td class={KINDS[one.change] ?? "changed"}>{one.change}</td>
+                    <td class={`is-${one.change}`}>{one.change}</td>
                     <td class="dim medium">{one.type}</td>
                     <td class="number dim">{one.type === "directory" ? "" : bytes(one.size)}</td>
                     <td class="mono dim wide">{one.mode}</td>

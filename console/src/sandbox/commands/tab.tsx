@@ -109,7 +109,7 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
   const [owner, id] = of.id.includes("/") ? [of.id.slice(0, of.id.indexOf("/")), of.id.slice(of.id.indexOf("/") + 1)] : ["", of.id];
   const has = of.parts.length > 0 || of.cut;
   return (
-    <article class={`command ${running ? "runs" : bad ? "bad" : "good"}`}>
+    <article class={`command ${has && !shown ? "folded" : ""} ${running ? "runs" : bad ? "bad" : "good"}`}>
       <header>
         <button
           type="button"
