@@ -15,8 +15,11 @@ export interface Part {
 
 const isPlain = (style: Style): boolean => Object.keys(style).length === 0;
 
-/** The pieces. Standard error without colours of its own is red. */
-export function Output({ parts }: { parts: readonly Part[] }): JSX.Element {
+/**
+ * The pieces. Standard error without colours of its own is red. Output is appended to the same list, so `version`
+ * says when it must be drawn again.
+ */
+export function Output({ parts }: { parts: readonly Part[]; version: number }): JSX.Element {
   return (
     <>
       {parts.map(({ err, text, style }, i) =>

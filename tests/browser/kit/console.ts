@@ -1,8 +1,9 @@
 /** A console in a page, signed in. Records policy violations and requests to other servers. */
 
 import { randomUUID } from "node:crypto";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { createRequire } from "node:module";
 import type { Locator, Page } from "@playwright/test";
 import { expect, test as base } from "./test.js";
 import type { Server } from "./server.js";
@@ -11,6 +12,10 @@ export { expect } from "./test.js";
 
 /** Folder for screenshots, which a person reviews. */
 const PICTURES = fileURLToPath(new URL("../../../target/artifacts/console/", import.meta.url));
+
+/** The checker of accessibility, as a script. The page's policy does not apply to what a test runs in it. */
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
 
 /** Markup in a tenant's data. It must only ever appear as text. */
 export const MARKUP = `"><img src=x onerror=window.pwned=1><script>window.pwned=1</script>`;
@@ -47,8 +52,8 @@ export class Console {
   }
 
   /** Open the console through the server's printed address, then go to a route. */
-  async open(place = ""): Promise<void> {
-    await this.page.goto(`${this.server.url}/#key=${this.server.key}`);
+  async open(place = "", key = this.server.key): Promise<void> {
+    await this.page.goto(`${this.server.url}/#key=${key}`);
     await expect(this.page.locator(".health.good")).toBeVisible();
     if (place !== "") await this.go(place);
   }
@@ -122,6 +127,21 @@ export class Console {
     await other.watch();
     this.#others.push(other);
     return other;
+  }
+
+  /** Check the page against the rules of WCAG 2.2 A and AA. */
+  async accessible(what: string): Promise<void> {
+    await this.page.evaluate(AXE);
+    const found = await this.page.evaluate(async (tags) => {
+      const { violations } = await (window as any).axe.run(document, { runOnly: tags });
+      return violations.flatMap((one: any) => one.nodes.map((node: any) => `${one.id}: ${node.target.join(" ")}: ${node.failureSummary}`));
+    }, TAGS);
+    expect(found, what).toEqual([]);
+  }
+
+  /** A key of the server's tenant, made for this test. */
+  async newKey(fields: Record<string, unknown>): Promise<{ id: string; secret: string }> {
+    return this.api("POST", "/v1/keys", { label: this.id, ...fields });
   }
 
   /** Save a screenshot for review. */

@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,11 +28,14 @@ export class Server {
   private constructor(
     readonly port: number,
     private readonly origins: string[],
-  ) {}
+    registries: string[],
+  ) {
+    writeFileSync(join(this.#folder, "isolet.toml"), `[images]\nregistries = ${JSON.stringify(registries)}\n`);
+  }
 
-  /** Start a server. Pages of `origins` may call it. */
-  static async start(origins: string[]): Promise<Server> {
-    const server = new Server(await freePort(), origins);
+  /** Start a server. Pages of `origins` may call it, and it pulls images from `registries`. */
+  static async start(origins: string[], registries: string[] = []): Promise<Server> {
+    const server = new Server(await freePort(), origins, registries);
     await server.up();
     return server;
   }
@@ -47,7 +50,7 @@ export class Server {
 
   /** Start the server, or restart it with the same data. */
   async up(): Promise<void> {
-    this.#process = spawn(join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet"), ["serve"], {
+    this.#process = spawn(join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet"), ["serve", "--config", join(this.#folder, "isolet.toml")], {
       stdio: ["ignore", "ignore", "inherit"],
       env: {
         PATH: process.env["PATH"],

@@ -3,6 +3,7 @@
 import { test as base } from "@playwright/test";
 import { Lab } from "./lab.js";
 import { Pages } from "./pages.js";
+import { Registry } from "./registry.js";
 import { Server } from "./server.js";
 
 export { expect } from "@playwright/test";
@@ -10,15 +11,18 @@ export { expect } from "@playwright/test";
 interface World {
   pages: Pages;
   server: Server;
+  registry: Registry;
 }
 
 export const test = base.extend<{ lab: Lab }, { world: World }>({
   world: [
     async ({}, use) => {
       const pages = await Pages.serve();
-      const server = await Server.start([pages.origin]);
-      await use({ pages, server });
+      const registry = await Registry.start();
+      const server = await Server.start([pages.origin], [registry.host]);
+      await use({ pages, server, registry });
       await server.stop();
+      registry.close();
       pages.close();
     },
     { scope: "worker", timeout: 60_000 },

@@ -101,7 +101,7 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
 /** Output up to this length is expanded by default; longer output only if its command failed. */
 const SHORT_CHARS = 3000;
 
-function Entry({ of, cancel }: { of: Command; version: number; cancel: () => void }): JSX.Element {
+function Entry({ of, version, cancel }: { of: Command; version: number; cancel: () => void }): JSX.Element {
   const [open, setOpen] = useState<boolean>();
   const running = !of.exit && !of.refused && of.id !== "";
   const shown = open ?? (of.mine || running || (of.exit?.code ?? 0) !== 0 || of.size <= SHORT_CHARS);
@@ -151,7 +151,7 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
       {shown && has && (
         <pre class="output" tabIndex={0}>
           {of.cut && <span class="dim">… earlier output is not shown{"\n"}</span>}
-          <Output parts={of.parts} />
+          <Output parts={of.parts} version={version} />
         </pre>
       )}
     </article>

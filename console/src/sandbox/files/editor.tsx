@@ -140,7 +140,13 @@ export function Editor({ sandbox, of, saved, leave }: Props): JSX.Element {
               Overwrite
             </Button>
             <Button onClick={() => void reload()}>Load the new version</Button>
-            <Button kind="quiet" onClick={() => setState("changed")}>
+            <Button
+              kind="quiet"
+              onClick={() => {
+                setState("changed");
+                code.current?.focus();
+              }}
+            >
               Keep editing
             </Button>
           </div>
@@ -158,7 +164,7 @@ export function Editor({ sandbox, of, saved, leave }: Props): JSX.Element {
         </Button>
       </div>
       {state === "loading" && <Loading rows={8} />}
-      <div class="editor" ref={host} hidden={state === "loading"} />
+      <div class="editor" ref={host} />
     </>
   );
 }

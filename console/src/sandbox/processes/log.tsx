@@ -162,7 +162,7 @@ function Lines({ sandbox, id }: { sandbox: string; id: string }): JSX.Element {
     >
       {lines.missed && <span class="dim">… earlier output is not stored{"\n"}</span>}
       {lines.parts.length === 0 && <span class="dim">No output yet.</span>}
-      <Output parts={lines.parts} />
+      <Output parts={lines.parts} version={version} />
     </pre>
   );
 }

@@ -1,0 +1,68 @@
+/** The console's pages for images and for snapshots of all sandboxes. */
+
+import { expect, test } from "../kit/console.js";
+
+// Promises: C14.
+test("an image is pulled with its progress shown, started, and removed", async ({ console, world }) => {
+  const { page } = console;
+  const name = `${world.registry.host}/tools:1`;
+  await fetch(`${console.server.url}/v1/images/${name}`, { method: "DELETE", headers: console.server.headers });
+  await console.open("images");
+  await expect(page.getByText("No images yet")).toBeVisible();
+  await console.accessible("images, empty");
+  const dialog = page.getByRole("dialog");
+  const pull = async (image: string): Promise<void> => {
+    await console.button("Pull image").first().click();
+    await dialog.getByLabel("Image").fill(image);
+    await dialog.getByRole("button", { name: "Pull" }).click();
+  };
+  await pull(`${world.registry.host}/missing:1`);
+  await expect(page.getByRole("list", { name: "Pulls" }).getByRole("alert")).toBeVisible();
+  await console.button("Dismiss").first().click();
+  const release = world.registry.hold();
+  await pull(name);
+  await expect(page.locator(`[data-pull="${name}"] progress`)).toBeVisible();
+  await console.picture("images-pull");
+  await console.accessible("images, pulling");
+  release();
+  const row = page.locator(`[data-image="${name}"]`);
+  await expect(row).toContainText("registry");
+  await expect(page.locator("[data-pull]")).toHaveCount(0);
+  await console.picture("images");
+  await console.accessible("images");
+  await row.getByRole("button", { name: "New sandbox" }).click();
+  await expect(dialog.getByLabel("Image")).toHaveValue(name);
+  await page.keyboard.press("Escape");
+  await console.button(`Remove the name ${name}`).click();
+  await expect(dialog).toContainText("last name");
+  await dialog.getByRole("button", { name: "Remove" }).click();
+  await expect(row).toHaveCount(0);
+});
+
+// Promises: C11.
+test("two snapshots are compared, and all snapshots are found on one page", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  const take = (name: string): Promise<unknown> => console.api("POST", `/v1/sandboxes/${console.id}/snapshots`, { name: `${console.id}-${name}` });
+  await console.exec("default", "cd /workspace; echo 1 >changed; echo 1 >removed");
+  await take("a");
+  await console.exec("default", "cd /workspace; echo two >changed; rm removed; echo 3 >added");
+  await take("b");
+  await console.open("snapshots");
+  await page.getByLabel("Filter").fill(`${console.id}-`);
+  await expect(page.locator("[data-snapshot]")).toHaveCount(2);
+  await console.accessible("all snapshots");
+  await console.picture("snapshots-all");
+  await console.go(`sandboxes/${console.id}/snapshots`);
+  await console.accessible("snapshots of a sandbox");
+  await console.button("Compare").click();
+  await page.getByRole("dialog").getByRole("button", { name: "Compare" }).click();
+  for (const [path, change] of [["changed", "changed"], ["removed", "removed"], ["added", "added"]] as const) {
+    await expect(page.locator(".row", { hasText: `/workspace/${path}` })).toContainText(change);
+  }
+  await console.picture("snapshots-compare");
+  await console.accessible("comparison");
+  await console.button("Swap").click();
+  await expect(page.locator(".row", { hasText: "/workspace/added" })).toContainText("removed");
+  for (const name of ["a", "b"]) await console.api("DELETE", `/v1/snapshots/${console.id}-${name}`);
+});
