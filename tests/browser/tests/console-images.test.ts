@@ -53,6 +53,17 @@ test("two snapshots are compared, and all snapshots are found on one page", asyn
   await expect(page.locator("[data-snapshot]")).toHaveCount(2);
   await console.accessible("all snapshots");
   await console.picture("snapshots-all");
+  const dialog = page.getByRole("dialog");
+  const image = `${console.id}:1`;
+  await page.locator(`[data-snapshot="${console.id}-b"]`).getByRole("button", { name: "Image" }).click();
+  await dialog.getByLabel("Name of the image").fill(image);
+  await dialog.getByRole("button", { name: "Make image" }).click();
+  await dialog.getByRole("button", { name: "Show images" }).click();
+  const made = page.locator(".images .row", { hasText: image });
+  await expect(made).toContainText("snapshot");
+  await made.getByRole("button", { name: /^Remove the name/ }).click();
+  await dialog.getByRole("button", { name: "Remove" }).click();
+  await expect(made).toHaveCount(0);
   await console.go(`sandboxes/${console.id}/snapshots`);
   await console.accessible("snapshots of a sandbox");
   await console.button("Compare").click();

@@ -9,6 +9,7 @@ import { link } from "../../lib/route";
 import { Button } from "../../parts/button";
 import { ACTIONS, Table } from "../../parts/table";
 import { openFrom, remove, restore } from "./actions";
+import { openImage } from "./image";
 
 /** The table. With `of`, the snapshots are those of a sandbox, and can be restored in it. */
 export function SnapshotTable(props: { label: string; all: readonly Snapshot[]; of?: Sandbox; again: () => Promise<void> }): JSX.Element {
@@ -57,6 +58,9 @@ function Row({ of, sandbox, again }: { of: Snapshot; sandbox: Sandbox | undefine
       <td class="acts">
         <Button kind="plain" changes hint={`New sandbox from ${name}`} onClick={() => openFrom(of)}>
           New sandbox
+        </Button>
+        <Button kind="quiet" changes hint={`Make an image from ${name}`} onClick={() => openImage(of)}>
+          Image
         </Button>
         {sandbox && (
           <Button kind="quiet" changes hint={`Restore ${name}`} disabled={!canRestore(sandbox)} onClick={() => restore(sandbox.id, of)}>
