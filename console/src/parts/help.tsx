@@ -13,6 +13,7 @@ const FIXED = [
   { group: "Terminal", keys: "Ctrl Shift F", label: "Search the terminal" },
   { group: "Terminal", keys: "Ctrl Shift C", label: "Copy the selection" },
   { group: "Terminal", keys: "Ctrl Shift V", label: "Paste" },
+  { group: "Files", keys: "Ctrl S", label: "Save, in the editor" },
   { group: "Tabs", keys: "← →", label: "Previous or next tab, when a tab has the focus" },
 ];
 

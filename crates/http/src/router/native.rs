@@ -6,8 +6,8 @@ use crate::routes::ports::{self, links, tcp};
 use crate::routes::sandboxes::{self, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
-    audit, contexts, events, exec, files, health, images, keys, metrics, nodes, processes, sessions,
-    shell, snapshots, tickets,
+    audit, contexts, events, exec, files, health, images, keys, metrics, nodes, processes,
+    sessions, shell, snapshots, tickets,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
