@@ -10,6 +10,7 @@ export function Copy({ text, label }: { text: string; label: string }): JSX.Elem
   const [copied, setCopied] = useState(false);
   const copy = async (): Promise<void> => {
     const done = await attempt("Could not copy", async () => {
+      if (!("clipboard" in navigator)) throw new Error("a browser allows this only for HTTPS; select the text and press Ctrl C");
       await navigator.clipboard.writeText(text);
       return true;
     });
