@@ -59,7 +59,7 @@ fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Promises: FL2, FL11, FL30.
+/// Promises: FL2, FL11, FL34.
 #[test]
 #[ignore = "half an hour: make fleet-soak"]
 fn soak_fleet_faults_lose_nothing_and_run_nothing_twice() {
