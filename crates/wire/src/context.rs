@@ -35,6 +35,10 @@ pub const KERNEL: &str = "ISOLET_CONTEXT_KERNEL";
 /// Variable in [`OpenContext::env`] that allows the agent to start a spare kernel in advance.
 pub const SPARE: &str = "ISOLET_CONTEXT_SPARE";
 
+/// Variable in [`OpenContext::env`] that has IPython's kernel add the data of charts and tables to
+/// what it displays.
+pub const STRUCTURED: &str = "ISOLET_CONTEXT_STRUCTURED";
+
 /// Maximum timeout of a run, in ms: one day.
 pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
@@ -98,7 +102,8 @@ pub struct OpenContext {
 pub struct ContextRun {
     /// The id of the context.
     pub context: String,
-    /// JSON for the driver: `{"code","stdin"}`.
+    /// JSON for the driver: `{"code","stdin","env"}`. `env` has environment variables of this run
+    /// only, where `null` unsets one; agents of older servers ignore it.
     pub body: Vec<u8>,
     /// Time after which the run is interrupted, in ms; the interpreter is killed if that does not
     /// help. 0 means the timeout of the context.

@@ -53,11 +53,12 @@ impl Context {
         let Some(bash) = &mut self.bash else {
             return Err((RefusalReason::NoShell, "the shell has ended".to_owned()));
         };
-        let Code { code, stdin } = Code::of(body)?;
+        let Code { code, stdin, env } = Code::of(body)?;
         let run = request::RunCommand {
             id: id.clone(),
             text: code,
             timeout_ms,
+            env,
             stdin: stdin.is_some(),
             ..request::RunCommand::default()
         };

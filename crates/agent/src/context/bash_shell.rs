@@ -5,6 +5,7 @@ use crate::launch::Refusal;
 use crate::shell::Shell;
 use isolet_wire::response::RefusalReason;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The shell of a bash context, and the position in its log.
 #[derive(Debug)]
@@ -17,11 +18,13 @@ pub(super) struct BashShell {
     pub(super) exit: Option<i32>,
 }
 
-/// The code and input of a run.
+/// The code, input and environment variables of a run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Code {
     pub(super) code: String,
     pub(super) stdin: Option<String>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, Option<String>>,
 }
 
 impl Code {

@@ -26,6 +26,17 @@ def write_whole(fd, data):
         view = view[os.write(fd, view):]
 
 
+def put_variables(values):
+    """Set environment variables, where None unsets one, and return what they were before."""
+    before = {name: os.environ.get(name) for name in values}
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return before
+
+
 def packed(said, **how):
     """Encode as JSON in UTF-8. Unpaired surrogates are replaced, because no reader could decode them."""
     import json

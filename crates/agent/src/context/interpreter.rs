@@ -46,6 +46,7 @@ const JUPYTER: &str = concat!(
     include_str!("frames.py"),
     include_str!("jupyter/talk.py"),
     include_str!("jupyter/kernel.py"),
+    include_str!("jupyter/structured.py"),
     include_str!("jupyter/client.py"),
     include_str!("jupyter/run.py"),
     include_str!("jupyter/serve.py")

@@ -13,6 +13,7 @@ pub(crate) mod connect;
 pub(crate) mod error;
 pub(crate) mod file_signature;
 pub(crate) mod filesystem;
+mod interpreter;
 mod not_implemented;
 mod process;
 pub(crate) mod routes;
@@ -58,5 +59,6 @@ fn data_plane() -> OpenApiRouter<App> {
         .route("/v1/e2b/{id}/files", get(transfer::download).post(transfer::upload))
         .merge(process::router())
         .merge(filesystem::router())
+        .merge(interpreter::router())
         .route("/v1/e2b/{id}/{*path}", any(not_implemented::unknown))
 }

@@ -10,7 +10,7 @@ use crate::foundation::json::{StrictJson, UniqueMap, not_null};
 use crate::foundation::lost::LostFields;
 use crate::foundation::query::Query;
 use crate::stream::captured_output::{self, CapturedOutput};
-use crate::stream::context_run::{self, ContextRun, context_error};
+use crate::stream::context_run::{self, context_error};
 use crate::stream::context_run_events;
 use crate::stream::context_run_view::RunReport;
 use axum::Json;
@@ -19,9 +19,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use isolet_sandbox::contexts::{Code, ContextInfo, ContextSpec, Kernel};
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{CommandText, ContextId, EnvironmentChange, Error, Sandbox, SessionId};
+use isolet_sandbox::{CommandText, ContextId, EnvironmentChange, SessionId};
 use isolet_wire::context::Language;
-use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -77,6 +76,9 @@ pub(crate) struct CreateContext {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
+    /// Add the data of matplotlib's figures (`application/vnd.isolet.chart+json`) and of pandas'
+    /// tables (`application/vnd.isolet.table+json`) to results. Applies to `python` with `ipykernel`.
+    structured: bool,
 }
 
 /// Code to run in a context.
@@ -97,6 +99,9 @@ pub(crate) struct RunBody {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
+    /// Environment variables to set, or with `null` to unset, while this code runs.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: UniqueMap<Option<String>>,
     /// The most bytes of each stream in the answer: 8 MiB by default, at most 64 MiB. Does not
     /// apply to event streams.
     #[serde(deserialize_with = "not_null")]
@@ -204,6 +209,7 @@ impl CreateContext {
             cwd,
             env: EnvironmentChange::parse(self.env.0)?,
             timeout_ms: self.timeout_ms,
+            structured: self.structured,
         })
     }
 }
@@ -375,11 +381,13 @@ pub(crate) async fn run(
             "must be at most 1 MiB together with stdin; write longer text to a file first",
         ));
     }
-    let code = Code { code, stdin: body.stdin, timeout_ms: body.timeout_ms };
+    let env = EnvironmentChange::parse(body.env.0)?;
+    let code = Code { code, stdin: body.stdin, env, timeout_ms: body.timeout_ms };
     let id = ids.context()?;
     let reach = Access::CreateIfMissing;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
-    let context_run = begin(&sandbox, id, code, body.cancel_on_close).await?;
+    let context_run =
+        context_run::begin(&sandbox, id, code, body.cancel_on_close, default_spec(id)).await?;
     let report = RunReport { context: id.clone(), lost: LostFields::take(&sandbox) };
     let cancellation = app.cancellations.subscribe(&caller);
     match accepts_event_stream(&headers) {
@@ -393,32 +401,18 @@ pub(crate) async fn run(
     }
 }
 
-/// Starts a run. Creates the context when its id is the name of a language.
-async fn begin(
-    sandbox: &Sandbox,
-    id: &ContextId,
-    code: Code,
-    cancel: bool,
-) -> Result<ContextRun, ApiError> {
-    let default = default_of(id).map(|language| (language, code.clone()));
-    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
-    let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
-    let is_missing = matches!(first, Err(Error::Refused { reason: RefusalReason::NoShell, .. }));
-    let Some((language, code)) = default.filter(|_| is_missing) else {
-        return first.map_err(context_error);
-    };
-    let wish = ContextSpec {
+/// The settings of a context that a run creates because its id is the name of a language.
+fn default_spec(id: &ContextId) -> Option<ContextSpec> {
+    Some(ContextSpec {
         id: Some(id.clone()),
-        language,
+        language: default_of(id)?,
         kernel: Kernel::Usual,
         session: None,
         cwd: None,
         env: EnvironmentChange::default(),
         timeout_ms: None,
-    };
-    sandbox.context_open(wish, true).await.map_err(context_error)?;
-    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
-    ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
+        structured: false,
+    })
 }
 
 /// Interrupt the code that runs in a context

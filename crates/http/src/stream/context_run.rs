@@ -8,8 +8,8 @@ use crate::stream::captured_output::CapturedOutput;
 use crate::stream::context_run_view::{FaultView, RunReport, ShownView};
 use axum::http::StatusCode;
 use axum::response::Response;
-use isolet_sandbox::contexts::{ContextRunConnection, ContextRunEvent, Fault};
-use isolet_sandbox::{Denials, Denied, Error};
+use isolet_sandbox::contexts::{Code, ContextRunConnection, ContextRunEvent, ContextSpec, Fault};
+use isolet_sandbox::{ContextId, Denials, Denied, Error, Sandbox};
 use isolet_wire::context::ContextRunEnd;
 use isolet_wire::frame::DataFrame;
 use isolet_wire::response::RefusalReason;
@@ -60,7 +60,7 @@ pub(crate) struct ContextRun {
     /// Whether it runs in an interpreter that replaced one that had ended.
     pub(super) fresh: bool,
     /// Whether an exception was received.
-    pub(super) fault: bool,
+    pub(crate) fault: bool,
     denials: Denials,
     /// The end, while the denied traffic is still awaited.
     ended: Option<ContextRunEnd>,
@@ -95,7 +95,7 @@ impl ContextRun {
     }
 
     /// Waits for the next event; [`ContextRunEvent::End`] is the last one. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<ContextRunEvent, Error> {
+    pub(crate) async fn next(&mut self) -> Result<ContextRunEvent, Error> {
         if let Some(event) = self.first.take() {
             return Ok(event);
         }
@@ -113,7 +113,7 @@ impl ContextRun {
         }
     }
 
-    pub(super) fn ready(&mut self) -> Result<Option<ContextRunEvent>, Error> {
+    pub(crate) fn ready(&mut self) -> Result<Option<ContextRunEvent>, Error> {
         let Some(link) = self.link.as_mut() else { return Ok(None) };
         Ok(link.ready()?.and_then(|event| self.observe(event)))
     }
@@ -185,8 +185,31 @@ impl ContextRun {
     }
 }
 
+/// Starts a run. If there is no context of this id, it is created with the settings of `default`.
+///
+/// # Errors
+/// 404 `no_context`, and refusals by the agent.
+pub(crate) async fn begin(
+    sandbox: &Sandbox,
+    id: &ContextId,
+    code: Code,
+    cancel: bool,
+    default: Option<ContextSpec>,
+) -> Result<ContextRun, ApiError> {
+    let default = default.map(|spec| (spec, code.clone()));
+    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
+    let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
+    let is_missing = matches!(first, Err(Error::Refused { reason: RefusalReason::NoShell, .. }));
+    let Some((spec, code)) = default.filter(|_| is_missing) else {
+        return first.map_err(context_error);
+    };
+    sandbox.context_open(spec, true).await.map_err(context_error)?;
+    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
+    ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
+}
+
 /// The exception for a run whose interpreter has died.
-pub(super) fn death_exception(end: &ContextRunEnd) -> Option<Fault> {
+pub(crate) fn death_exception(end: &ContextRunEnd) -> Option<Fault> {
     let died = end.died?;
     let how = match (died.code, died.signal) {
         _ if end.timed_out => "was killed because it did not stop at its timeout".to_owned(),

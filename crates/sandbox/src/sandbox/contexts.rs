@@ -70,6 +70,8 @@ pub struct ContextSpec {
     pub env: EnvironmentChange,
     /// Default timeout of runs, in ms; 0 means one day. [`TIMEOUT_MS`] by default.
     pub timeout_ms: Option<u64>,
+    /// Add the data of charts and tables to results, if IPython's kernel runs the context.
+    pub structured: bool,
 }
 
 /// The description of a context.

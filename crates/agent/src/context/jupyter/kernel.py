@@ -5,6 +5,9 @@ PR_SET_CHILD_SUBREAPER = 36
 WITHOUT = ('debugpy', 'jedi')
 # The last commands are not written to the tenant's disk, of which each run would wait.
 OPTIONS = ('--HistoryManager.enabled=False',)
+# Names the environment variables of one run in the metadata of its request.
+VARIABLES = 'isolet_env'
+STRUCTURED = os.environ.pop('ISOLET_CONTEXT_STRUCTURED', None) is not None
 
 
 def adopt():
@@ -186,6 +189,8 @@ def be_kernel(application, file):
         app.initialize(['-f', file, *OPTIONS])
         app.session.pack = surrogates(app.session.pack)
         tend(app.shell)
+        if STRUCTURED:
+            add_structured(app.shell.display_formatter)
         os.close(errors)
     except BaseException as error:
         os.write(errors, ('%s: %s\n' % (type(error).__name__, error)).encode('utf-8', 'replace'))
@@ -199,6 +204,11 @@ def tend(shell):
     import fcntl
     process, streams = os.getpid(), (sys.stdout, sys.stderr)
     backups = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (0, 1, 2)]
+    before = {}
+
+    def begin():
+        request = getattr(shell, 'parent_header', None) or {}
+        before.update(put_variables((request.get('metadata') or {}).get(VARIABLES) or {}))
 
     def over():
         if os.getpid() != process:
@@ -207,6 +217,8 @@ def tend(shell):
                 sys.stdout.flush()
             finally:
                 os._exit(0)
+        put_variables(before)
+        before.clear()
         for stream in streams:
             getattr(stream, 'publish_pipe', lambda: None)()
         sys.stdout, sys.stderr = streams
@@ -217,6 +229,7 @@ def tend(shell):
         code = shell.keepkernel_on_exit
         raise SystemExit(*([code] if code else []))
 
+    shell.events.register('pre_execute', begin)
     shell.events.register('post_execute', over)
     shell.ask_exit = leave
 

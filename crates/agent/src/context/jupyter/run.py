@@ -44,7 +44,14 @@ class Run:
         content = {'code': order['code'], 'silent': False, 'store_history': True, 'user_expressions': {}}
         # Also without input: its end is what `input()` meets then, as elsewhere.
         content.update(allow_stdin=True, stop_on_error=False)
-        self.id = client.session.send(client.shell, 'execute_request', content)['header']['msg_id']
+        env = order.get('env') or {}
+        if env and not isinstance(client.kernel, Copied):
+            self.fault = {'ename': 'NotSupported', 'evalue': 'this kernel cannot set environment variables for one run'}
+            self.replied = self.idle = True
+            self.id = None
+            return
+        sent = client.session.send(client.shell, 'execute_request', content, metadata={VARIABLES: env})
+        self.id = sent['header']['msg_id']
         self.takes = ((client.iopub, self.shown), (client.stdin, self.asked), (client.shell, self.answered))
 
     def finish(self):

@@ -89,8 +89,20 @@
   Object.defineProperty(globalThis, isolated, { value: null, writable: true });
   const interruptible = new vm.Script("globalThis[Symbol.for('isolet.post')]()", { filename: '<isolet>' });
 
-  async function run(number, { code, stdin }) {
+  // Sets environment variables, and returns what they were before.
+  function putVariables(values) {
+    const before = {};
+    for (const [name, value] of Object.entries(values)) {
+      before[name] = process.env[name] ?? null;
+      if (value === null) delete process.env[name];
+      else process.env[name] = value;
+    }
+    return before;
+  }
+
+  async function run(number, { code, stdin, env }) {
     begin(stdin);
+    const before = putVariables(env ?? {});
     running = { fail: () => {} };
     watched(number.readInt32BE(4), code);
     let error = null;
@@ -107,6 +119,7 @@
     // What was rejected and caught by nobody is told with this run.
     await new Promise(setImmediate);
     running = null;
+    putVariables(before);
     if (error) say(ERROR, told(error.caught));
     say(DONE, number);
   }

@@ -96,6 +96,7 @@ def serve():
             # An answer to what the tenant's code said for us.
             continue
         number, order = body[:8], json.loads(body[8:])
+        before = put_variables(order.get('env') or {})
         error = None
         try:
             begin(backups, order.get('stdin'))
@@ -115,6 +116,7 @@ def serve():
             finish(session)
             os._exit(0 if error is None else 1)
         finish(session)
+        put_variables(before)
         if error is not None:
             say(ERROR, trace(error))
             error = None

@@ -10,10 +10,12 @@ use crate::auth::port_link::{self, SignedLink};
 use crate::dialects::e2b::address::{DAEMON_PORT, gone};
 use crate::dialects::e2b::file_signature;
 use crate::foundation::error::ApiError;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 
 const HEADER: &str = "x-access-token";
+/// Holds the same token in calls of the code interpreter that name no other.
+const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
 /// The end of the year 9999, in seconds since 1970. The token must be the same each time, because
 /// clients sign URLs with it.
 const EXPIRES_S: u64 = 253_402_300_799;
@@ -44,7 +46,7 @@ pub(super) fn link(tenant: TenantId, key: Option<String>, sandbox: &SandboxId) -
 
 /// The tenant that the token of a request names, before its signature is checked. It grants nothing.
 pub(crate) fn unverified_tenant(headers: &HeaderMap) -> Option<TenantId> {
-    let token = headers.get(HEADER)?.to_str().ok()?;
+    let token = token(headers)?.to_str().ok()?;
     Some(SignedLink::unverified(token)?.caller.tenant)
 }
 
@@ -59,7 +61,7 @@ pub(crate) async fn authenticate(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Caller, ApiError> {
-    let Some(token) = headers.get(HEADER) else {
+    let Some(token) = token(headers) else {
         return file_signature::authenticate(service, sandbox, method, uri).await;
     };
     let token = token.to_str().unwrap_or_default();
@@ -72,6 +74,10 @@ pub(crate) async fn authenticate(
     // The same answer whether the sandbox exists or not.
     let link = port_link::verify(service, token).ok_or_else(|| gone(sandbox))?;
     Ok(link.caller)
+}
+
+fn token(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(HEADER).or_else(|| headers.get(TRAFFIC_HEADER))
 }
 
 /// 401.

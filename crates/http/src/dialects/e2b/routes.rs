@@ -38,7 +38,7 @@ const USES: [(&str, RouteUse); 6] = [
 ];
 
 /// The events of the audit log, by the last part of the route; `None` for calls that only read.
-const AUDITED: [(&str, Option<&str>); 23] = [
+const AUDITED: [(&str, Option<&str>); 24] = [
     ("{snapshot}", Some("snapshot.delete")),
     ("connect", Some("sandbox.change")),
     ("timeout", Some("sandbox.change")),
@@ -62,6 +62,7 @@ const AUDITED: [(&str, Option<&str>); 23] = [
     ("GetWatcherEvents", None),
     ("RemoveWatcher", None),
     ("files", Some("file.write")),
+    ("execute", Some("context.run")),
 ];
 
 /// Whether a path belongs to this dialect, whose errors have a format of their own.

@@ -100,6 +100,7 @@ impl Sandbox {
         spec.env.apply(&mut env);
         env.remove(context::KERNEL);
         env.remove(context::SPARE);
+        env.remove(context::STRUCTURED);
         check_merged_size(&env)?;
         let own = session.map(|session| session.cwd);
         let cwd = spec.cwd.map(WorkingDirectory::into_inner);
@@ -111,6 +112,9 @@ impl Sandbox {
         let kernel = self.kernel(spec.language, spec.kernel);
         if let Some(kernel) = &kernel {
             env.insert(context::KERNEL.to_owned(), kernel.clone());
+            if spec.structured {
+                env.insert(context::STRUCTURED.to_owned(), String::new());
+            }
             if self.memory_for(SPARE_MEMORY_MIB_MIN) {
                 env.insert(context::SPARE.to_owned(), String::new());
             }

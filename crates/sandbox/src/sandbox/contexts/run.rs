@@ -6,6 +6,7 @@ use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::model::ids::ContextId;
+use crate::model::input::EnvironmentChange;
 use crate::sandbox::Sandbox;
 use isolet_metrics::Meter;
 use isolet_wire::context::{self, DISPLAY, TIMEOUT_MS_MAX};
@@ -27,6 +28,8 @@ pub struct Code {
     pub code: String,
     /// The text that `input()` and similar functions read; `None` means end of file.
     pub stdin: Option<String>,
+    /// Environment variables of this run only.
+    pub env: EnvironmentChange,
     /// Time after which the run is interrupted, in ms; by default the context's timeout.
     pub timeout_ms: Option<u64>,
 }
@@ -200,7 +203,8 @@ impl Sandbox {
         id: &ContextId,
         code: Code,
     ) -> Result<ContextRunConnection, Error> {
-        let body = serde_json::json!({"code": code.code, "stdin": code.stdin});
+        let env = code.env.into_inner();
+        let body = serde_json::json!({"code": code.code, "stdin": code.stdin, "env": env});
         let timeout_ms = match code.timeout_ms {
             Some(0) => TIMEOUT_MS_MAX,
             Some(ms) => ms.min(TIMEOUT_MS_MAX),

@@ -30,6 +30,9 @@ pub(crate) struct SandboxAccess {
     daemon_version: &'static str,
     #[serde(rename = "envdAccessToken")]
     access_token: String,
+    /// The same token: the SDKs send no other with some calls of the code interpreter.
+    #[serde(rename = "trafficAccessToken")]
+    traffic_access_token: String,
     /// The domain below which each port has a host name.
     domain: Option<String>,
 }
@@ -41,12 +44,14 @@ impl SandboxAccess {
         caller: &Caller,
         info: &SandboxInfo,
     ) -> Result<Self, ApiError> {
+        let access_token = access_token::issue(app, caller, &info.id).await?;
         Ok(Self {
             template_id: template(info),
             sandbox_id: info.id.to_string(),
             client_id: CLIENT_ID,
             daemon_version: DAEMON_VERSION,
-            access_token: access_token::issue(app, caller, &info.id).await?,
+            traffic_access_token: access_token.clone(),
+            access_token,
             domain: app.ports_domain.as_deref().map(str::to_owned),
         })
     }
