@@ -2,6 +2,7 @@
 //! owns the connection and may block. Contents are moved in parts of 64 KiB, so memory is constant.
 
 mod atomic_write;
+mod attributes;
 mod connection;
 mod copy;
 mod disk;
@@ -41,6 +42,8 @@ const LIST_BYTES: usize = 32 * 1024;
 /// Maximum number of entries in one `FileList` message.
 const LIST_ENTRIES: usize = 256;
 
+/// Maximum number of files in one `FileAttributes` message, whose attributes have 4 KiB each.
+const ATTRIBUTES_IN_FRAME: usize = 16;
 /// Directories with more entries than this are not searched for leftover temporary files.
 const TEMPORARY_FILES_MAX: usize = 64;
 /// Compression level of archives: fast, because the network is fast.
@@ -95,6 +98,8 @@ fn named(call: &FileRequest) -> Option<String> {
         | FileRequest::Watch { path, .. }
         | FileRequest::Unpack { path } => path,
         FileRequest::Move(pair) | FileRequest::Copy(pair) => &pair.from,
+        FileRequest::SetAttributes { path, .. } => path,
+        FileRequest::Attributes { .. } => return None,
     };
     let text = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
     Some(text.escape_debug().to_string())
@@ -144,6 +149,18 @@ impl FileConnection {
             FileRequest::Chmod { path, mode } => {
                 let mode = Mode::from_raw_mode(mode & 0o7777);
                 Ok(rustix::fs::chmodat(CWD, &disk::path(&path)?, mode, AtFlags::empty())?)
+            }
+            FileRequest::Attributes { paths, prefix } => {
+                attributes::check(&prefix, paths.len())?;
+                for paths in paths.chunks(ATTRIBUTES_IN_FRAME) {
+                    let all = paths.iter().map(|path| attributes::read(path, &prefix)).collect();
+                    self.send_message(&AgentResponse::FileAttributes(all))?;
+                }
+                Ok(())
+            }
+            FileRequest::SetAttributes { path, prefix, attributes } => {
+                attributes::check(&prefix, 1)?;
+                Ok(attributes::write(&path, &prefix, &attributes)?)
             }
         }
     }

@@ -330,7 +330,36 @@ pub enum FileRequest {
         /// Paths relative to the directory that are left out with everything below them.
         without: Vec<Vec<u8>>,
     },
+    /// Get extended attributes of files. Answered by `FileAttributes` messages with one entry for
+    /// each path, then `Done`. Symbolic links are followed, and a path that cannot be read has none.
+    Attributes {
+        /// The paths of at most [`ATTRIBUTE_PATHS_MAX`] files.
+        paths: Vec<Vec<u8>>,
+        /// The beginning of the attributes' names, which begins with `user.`.
+        prefix: String,
+    },
+    /// Replace all extended attributes of a file whose names begin with `prefix`. Answered by
+    /// `Done`.
+    SetAttributes {
+        /// The path of the file.
+        path: Vec<u8>,
+        /// The beginning of the attributes' names, which begins with `user.`.
+        prefix: String,
+        /// The attributes, without the prefix.
+        attributes: FileAttributes,
+    },
 }
+
+/// Extended attributes of a file by their names without a prefix: text, because clients see them as
+/// JSON. Together at most [`ATTRIBUTES_BYTES_MAX`] of names and values.
+pub type FileAttributes = BTreeMap<String, String>;
+
+/// Maximum number of files of one `Attributes` request.
+pub const ATTRIBUTE_PATHS_MAX: usize = 1000;
+
+/// Maximum size of the attributes of one file, in bytes of names with their prefix and of values:
+/// what file systems store for one file at least.
+pub const ATTRIBUTES_BYTES_MAX: usize = 4096;
 
 /// The parameters of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -156,6 +156,8 @@ pub enum AgentResponse {
         /// Why the directory could not be read.
         reason: RefusalReason,
     },
+    /// A part of the answer to `Attributes`, in the order of the paths.
+    FileAttributes(Vec<crate::request::FileAttributes>),
 }
 
 /// Maximum size of a shell's saved state, in bytes. A typical state has 5000 bytes.

@@ -100,6 +100,13 @@ def files(sandbox):
     assert sandbox.commands.run("wc -c < stream").stdout.strip() == "1000000"
     sandbox.files.write("gzip", "zipped" * 1000, gzip=True)
     assert sandbox.files.read("gzip", gzip=True) == "zipped" * 1000
+    tagged = sandbox.files.write("tagged", "x", metadata={"author": "me", "stage": "1"})
+    assert tagged.metadata == {"author": "me", "stage": "1"} == sandbox.files.get_info("tagged").metadata
+    assert sandbox.files.rename("tagged", "renamed").metadata == tagged.metadata
+    listed = {one.name: one.metadata for one in sandbox.files.list("/home/user")}
+    assert listed["renamed"] == tagged.metadata and not listed["text"], listed
+    assert not sandbox.files.write("renamed", "y").metadata
+    assert not sandbox.files.get_info("renamed").metadata
     sandbox.files.write("empty", "")
     assert sandbox.files.read("empty") == ""
     both = sandbox.files.write_files(
@@ -165,6 +172,8 @@ def lifecycle(sandbox):
     assert [one.sandbox_id for one in Sandbox.list(query=state).next_items()] == [sandbox.sandbox_id]
     refused(TimeoutException, lambda: sandbox.commands.run("true"))
     resumed = sandbox.connect()
+    sandbox.update_network({"deny_out": lambda to: [to.all_traffic], "allow_out": ["192.0.2.1"]})
+    sandbox.update_network({"allow_internet_access": False})
     assert resumed.is_running() and resumed.commands.run("echo back").stdout == "back\n"
 
 
@@ -244,7 +253,7 @@ async def asynchronous():
 def refusals():
     for call in [
         lambda: Sandbox.create("no-such-image-anywhere"),
-        lambda: Sandbox.create(lifecycle={"on_timeout": "pause"}),
+        lambda: Sandbox.create(lifecycle={"on_timeout": {"action": "pause", "keep_memory": False}}),
         lambda: Sandbox.connect("nosuchsandbox"),
         lambda: Sandbox.get_info("nosuchsandbox"),
     ]:

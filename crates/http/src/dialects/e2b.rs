@@ -14,6 +14,7 @@ pub(crate) mod error;
 pub(crate) mod file_signature;
 pub(crate) mod filesystem;
 mod interpreter;
+mod metadata;
 mod not_implemented;
 mod process;
 pub(crate) mod routes;

@@ -4,6 +4,7 @@
 //! each node. A node that does not answer is named in the response; its entries are missing.
 
 use crate::auth::caller::Caller;
+use crate::dialects::e2b::routes::{NEXT_TOKEN, started_token};
 use crate::fleet::joined::JoinedFleet;
 use crate::fleet::{Fleet, Peer};
 use crate::forwarding::peer_head::{AnswerKind, PeerHead};
@@ -14,7 +15,7 @@ use crate::foundation::request_id::{REQUEST_ID, current_request_id};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
@@ -57,7 +58,7 @@ pub(crate) async fn answer(
     }
     let mut merged = Merged::new(shape, &uri)?;
     let (parts, body) = own.into_parts();
-    let own = Part { more: parts.headers.contains_key(header::LINK), text: collect(body).await? };
+    let own = Part { more: continues(&parts.headers), text: collect(body).await? };
     merged.add(own).ok_or_else(unreadable)?;
     let fleet = &*joined.fleet;
     let asked = stream::iter(fleet.peers()).map(|peer| {
@@ -105,10 +106,15 @@ async fn ask(fleet: &dyn Fleet, peer: &Peer, request: Request) -> Option<Part> {
         if !node || parts.status != StatusCode::OK {
             return None;
         }
-        let more = parts.headers.contains_key(header::LINK);
+        let more = continues(&parts.headers);
         Some(Part { more, text: collect(body).await.ok()? })
     };
     timeout(LIST_WAIT, asked).await.ok().flatten()
+}
+
+/// Whether a response says that entries follow after its page.
+fn continues(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::LINK) || headers.contains_key(NEXT_TOKEN)
 }
 
 async fn collect(body: Body) -> Result<Bytes, ApiError> {
@@ -122,10 +128,15 @@ fn unreadable() -> ApiError {
     ApiError::new(status, "internal_error", "the list of this node cannot be read", hint)
 }
 
-/// Entries of all nodes so far, by their ids.
+/// Entries of all nodes so far.
 struct Merged {
     shape: ListShape,
     paging: Option<Pagination>,
+    /// The most entries of a page.
+    limit: usize,
+    /// Whether a page begins with the last entry.
+    descending: bool,
+    /// By their ids, or by what else they are sorted by.
     entries: BTreeMap<String, Box<RawValue>>,
     /// Whether entries follow after this page.
     more: bool,
@@ -133,22 +144,39 @@ struct Merged {
 
 #[derive(Deserialize)]
 struct Entry {
+    #[serde(alias = "sandboxID", alias = "snapshotID")]
     id: String,
+    #[serde(default, rename = "startedAt")]
+    started_at: String,
+}
+
+/// A parameter of a query that a handler has already accepted.
+fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    let mut pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(own, _)| *own == name).map(|(_, value)| value)
 }
 
 impl Merged {
     fn new(shape: ListShape, uri: &Uri) -> Result<Self, ApiError> {
         let paging = match shape {
             ListShape::Pages(default) => Some(Pagination::of(uri, default)?),
-            ListShape::Member(_) => None,
+            _ => None,
         };
-        Ok(Self { shape, paging, entries: BTreeMap::new(), more: false })
+        let mut limit = paging.as_ref().map_or(usize::MAX, |paging| paging.limit);
+        let mut descending = false;
+        if let ListShape::Started(default) = shape {
+            limit = parameter(uri, "limit").and_then(|text| text.parse().ok()).unwrap_or(default);
+            descending = parameter(uri, "order") != Some("asc");
+        }
+        Ok(Self { shape, paging, limit, descending, entries: BTreeMap::new(), more: false })
     }
 
     /// Adds the list of a node; `None` when it is malformed.
     fn add(&mut self, part: Part) -> Option<()> {
         let list: Vec<Box<RawValue>> = match self.shape {
-            ListShape::Pages(_) => serde_json::from_slice(&part.text).ok()?,
+            ListShape::Pages(_) | ListShape::Array | ListShape::Started(_) => {
+                serde_json::from_slice(&part.text).ok()?
+            }
             ListShape::Member(name) => {
                 let object: BTreeMap<String, &RawValue> =
                     serde_json::from_slice(&part.text).ok()?;
@@ -156,27 +184,44 @@ impl Merged {
             }
         };
         for entry in list {
-            let id = serde_json::from_str::<Entry>(entry.get()).ok()?.id;
+            let Entry { id, started_at } = serde_json::from_str(entry.get()).ok()?;
+            let key = match self.shape {
+                ListShape::Started(_) => started_token(&started_at, &id),
+                _ => id,
+            };
             // A node that has just lost a sandbox may still list it.
-            self.entries.entry(id).or_insert(entry);
+            self.entries.entry(key).or_insert(entry);
         }
         self.more |= part.more;
-        let limit = self.paging.as_ref().map_or(usize::MAX, |paging| paging.limit);
-        while self.entries.len() > limit {
-            self.entries.pop_last();
+        while self.entries.len() > self.limit {
+            match self.descending {
+                true => self.entries.pop_first(),
+                false => self.entries.pop_last(),
+            };
             self.more = true;
         }
         Some(())
     }
 
     fn into_response(self, uri: &Uri, unreachable: Vec<String>) -> Response {
-        let last = self.entries.last_key_value().map(|(id, _)| id.clone()).filter(|_| self.more);
+        let last = match self.descending {
+            true => self.entries.first_key_value(),
+            false => self.entries.last_key_value(),
+        };
+        let last = last.map(|(key, _)| key.clone()).filter(|_| self.more);
+        let token = last.as_ref().filter(|_| matches!(self.shape, ListShape::Started(_)));
+        let token = token.and_then(|token| HeaderValue::try_from(token.as_str()).ok());
         let next = self.paging.zip(last).map(|(paging, last)| paging.next_link(uri.path(), &last));
         let names = HeaderValue::try_from(unreachable.join(", "));
         let some = !unreachable.is_empty();
-        let entries: Vec<_> = self.entries.into_values().collect();
+        let mut entries: Vec<_> = self.entries.into_values().collect();
+        if self.descending {
+            entries.reverse();
+        }
         let body = match self.shape {
-            ListShape::Pages(_) => Json(entries).into_response(),
+            ListShape::Pages(_) | ListShape::Array | ListShape::Started(_) => {
+                Json(entries).into_response()
+            }
             ListShape::Member(name) => {
                 let raw = |value| to_raw_value(value).unwrap_or_default();
                 let mut object = BTreeMap::from([(name, raw(&entries))]);
@@ -188,6 +233,9 @@ impl Merged {
             }
         };
         let mut response = with_next_link(next, body);
+        if let Some(token) = token {
+            response.headers_mut().insert(NEXT_TOKEN, token);
+        }
         if let Some(Ok(names)) = some.then_some(names) {
             response.headers_mut().insert(UNREACHABLE_NODES, names);
         }
@@ -221,6 +269,32 @@ mod tests {
         let link = response.headers()[header::LINK].to_str().unwrap().to_owned();
         assert_eq!(link, "</v1/sandboxes?limit=3&cursor=Yw>; rel=\"next\"");
         assert_eq!(text(response).await, r#"[{"id":"a","n":1},{"id":"b","n":2},{"id":"c","n":2}]"#);
+    }
+
+    #[tokio::test]
+    async fn pages_by_time_begin_with_the_latest_and_have_a_token() {
+        let merged = |query: &str| {
+            let uri: Uri = format!("/v2/sandboxes?limit=2{query}").parse().unwrap();
+            let mut merged = Merged::new(ListShape::Started(100), &uri).unwrap();
+            let one = r#"[{"sandboxID":"a","startedAt":"3"},{"sandboxID":"b","startedAt":"1"}]"#;
+            merged.add(part(one, false)).unwrap();
+            merged.add(part(r#"[{"sandboxID":"c","startedAt":"2"}]"#, false)).unwrap();
+            merged.into_response(&uri, Vec::new())
+        };
+        let latest = merged("");
+        assert_eq!(latest.headers()[NEXT_TOKEN], "2_c");
+        let all = r#"[{"sandboxID":"a","startedAt":"3"},{"sandboxID":"c","startedAt":"2"}]"#;
+        assert_eq!(text(latest).await, all);
+        let earliest = merged("&order=asc");
+        assert_eq!(earliest.headers()[NEXT_TOKEN], "2_c");
+        let all = r#"[{"sandboxID":"b","startedAt":"1"},{"sandboxID":"c","startedAt":"2"}]"#;
+        assert_eq!(text(earliest).await, all);
+        let uri: Uri = "/snapshots".parse().unwrap();
+        let mut merged = Merged::new(ListShape::Array, &uri).unwrap();
+        merged.add(part(r#"[{"snapshotID":"b"}]"#, false)).unwrap();
+        merged.add(part(r#"[{"snapshotID":"a"}]"#, false)).unwrap();
+        let all = text(merged.into_response(&uri, Vec::new())).await;
+        assert_eq!(all, r#"[{"snapshotID":"a"},{"snapshotID":"b"}]"#);
     }
 
     #[tokio::test]

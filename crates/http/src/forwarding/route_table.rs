@@ -76,6 +76,11 @@ pub(crate) enum ListShape {
     Pages(usize),
     /// All entries, in this member of an object.
     Member(&'static str),
+    /// All entries, in an array.
+    Array,
+    /// Pages of an array sorted by `startedAt` and `sandboxID`, the latest first unless the query has
+    /// `order=asc`. Both of the last entry are the token of the next page.
+    Started(usize),
 }
 
 /// Routes below a sandbox that create it if it does not exist.
@@ -110,7 +115,7 @@ const fn generated(missing: MissingField) -> Routing {
 }
 
 /// Routes without a sandbox in their path that another node may have to answer.
-const ELSEWHERE: [(&str, &str, Routing); 14] = [
+const ELSEWHERE: [(&str, &str, Routing); 17] = [
     ("POST", "/v1/sandboxes", body("id", MissingField::Generated, true)),
     ("POST", "/v1/runs", generated(MissingField::Generated)),
     ("POST", "/v1/runs/restore", generated(MissingField::Generated)),
@@ -125,6 +130,9 @@ const ELSEWHERE: [(&str, &str, Routing); 14] = [
     ("GET", "/v1/sessions", Routing::List(ListShape::Pages(1000))),
     ("GET", "/v1/snapshots", Routing::List(ListShape::Member("snapshots"))),
     ("GET", "/v1/events", Routing::Events),
+    ("GET", "/v2/sandboxes", Routing::List(ListShape::Started(100))),
+    ("GET", "/sandboxes", Routing::List(ListShape::Array)),
+    ("GET", "/snapshots", Routing::List(ListShape::Array)),
 ];
 
 /// How the node that answers a request is found. `route` is the route's pattern.

@@ -52,6 +52,9 @@ pub struct SandboxSpec {
     pub persistent: Option<bool>,
     /// Whether a call that needs the sandbox resumes it if it is paused; false by default.
     pub auto_resume: Option<bool>,
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it; false by
+    /// default.
+    pub pause_on_expiry: Option<bool>,
     /// Arbitrary JSON of the client; `None` means that of the snapshot, or none.
     pub metadata: Option<Metadata>,
     /// Environment of every shell and program.
@@ -80,6 +83,8 @@ pub struct Patch {
     pub sleep_after_s: Option<u64>,
     /// Whether a call that needs the sandbox resumes it if it is paused.
     pub auto_resume: Option<bool>,
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it.
+    pub pause_on_expiry: Option<bool>,
     /// New metadata, which replaces all of the old.
     pub metadata: Option<Metadata>,
     /// Change of the environment of shells and programs that start later.
@@ -159,6 +164,10 @@ pub struct SandboxInfo {
     /// versions stored do not have it.
     #[serde(default)]
     pub auto_resume: bool,
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it. Answers that
+    /// earlier versions stored do not have it.
+    #[serde(default)]
+    pub pause_on_expiry: bool,
     /// When the server takes snapshots. Answers that earlier versions stored do not have it.
     #[serde(default)]
     pub snapshots: AutoSnapshots,

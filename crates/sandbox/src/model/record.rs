@@ -94,6 +94,10 @@ pub(crate) struct RecordBody {
     /// Whether a call that needs the sandbox resumes it if it is paused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) auto_resume: bool,
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it. While it is
+    /// paused by that, `ttl_s` without `expires_at_ms` is the lifetime that a resume begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) pause_on_expiry: bool,
     /// Whether the state is `paused`. The store has it as `running` with this mark, so that an
     /// earlier server, which knows no pause, lets the processes continue instead of ending them.
     /// Only [`Record::set_state`] changes it.
@@ -155,7 +159,7 @@ fn check_time(field: &'static str, seconds: Option<u64>) -> Result<Option<u64>, 
     }
 }
 
-fn expiry(ttl_s: Option<u64>) -> Option<i64> {
+pub(crate) fn expiry(ttl_s: Option<u64>) -> Option<i64> {
     ttl_s.map(|s| now_ms().saturating_add(i64::try_from(s * 1000).unwrap_or(i64::MAX)))
 }
 
@@ -212,6 +216,7 @@ impl RecordBody {
             sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
             persistent: spec.persistent.unwrap_or(true),
             auto_resume: spec.auto_resume.unwrap_or(false),
+            pause_on_expiry: spec.pause_on_expiry.unwrap_or(false),
             paused: false,
             fork: None,
             restore: None,
@@ -240,6 +245,7 @@ impl RecordBody {
             new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
         new.auto_resume = patch.auto_resume.unwrap_or(new.auto_resume);
+        new.pause_on_expiry = patch.pause_on_expiry.unwrap_or(new.pause_on_expiry);
         new.snapshots = new.snapshots.changed(config, patch.snapshots)?;
         if let Some(metadata) = patch.metadata {
             new.metadata = metadata.into_inner();
@@ -366,6 +372,7 @@ impl Record {
             sleep_after_s: None,
             persistent: true,
             auto_resume: false,
+            pause_on_expiry: false,
             paused: false,
             fork: None,
             restore: None,

@@ -216,6 +216,7 @@ impl Sandbox {
                 | FileRequest::Fetch { .. }
                 | FileRequest::Walk { .. }
                 | FileRequest::Metadata { .. }
+                | FileRequest::Attributes { .. }
                 | FileRequest::Pack { .. }
                 | FileRequest::PackZstd { .. }
                 | FileRequest::PackWithout { .. }

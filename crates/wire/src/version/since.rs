@@ -61,6 +61,7 @@ impl FileRequest {
             | Self::Watch { .. }
             | Self::PackZstd { .. }
             | Self::PackWithout { .. } => FIXED_GREETING,
+            Self::Attributes { .. } | Self::SetAttributes { .. } => 7,
         }
     }
 }

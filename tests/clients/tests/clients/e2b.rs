@@ -28,6 +28,21 @@ fn e2b_python_client_makes_all_its_calls() {
     assert!(server.ids(&server.http()).is_empty(), "it has deleted what it created");
 }
 
+/// Promises: D10.
+#[test]
+fn e2b_interpreter_client_makes_all_its_calls() {
+    let mut server = Server::start();
+    let home = tempfile::tempdir().expect("a directory");
+    let mut python = Command::new(fetched("e2b-interpreter").join("bin/python"));
+    python
+        .arg(checkout().join("tests/clients/e2b-interpreter/session.py"))
+        .env("HOME", home.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    configure(&mut python, &mut server);
+    assert_eq!(run(&mut python).well().out, "all answered\n");
+    assert!(server.ids(&server.http()).is_empty(), "it has deleted what it created");
+}
+
 /// Promises: D7.
 #[test]
 fn e2b_javascript_client_makes_its_calls() {

@@ -1,7 +1,7 @@
 //! The dialect of E2B without its clients: how a data plane is selected, who may use it, and what is
 //! refused.
 
-use isolet_kit::{Http, Options, Reply, Rows, Server, Value, json};
+use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Value, json, wait_until};
 
 const DOMAIN: &str = "box.example";
 const STREAM: &str = "application/connect+json";
@@ -304,10 +304,12 @@ fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
         });
     }
     for body in [
-        json!({"autoPause": true}),
+        json!({"autoPause": true, "autoPauseMemory": false}),
         json!({"mcp": {"a": {}}}),
         json!({"volumeMounts": [{"name": "a", "path": "/a"}]}),
-        json!({"network": {"denyOut": ["1.1.1.1"]}}),
+        json!({"network": {"maskRequestHost": "a:1"}}),
+        json!({"network": {"denyOut": ["no rule!"]}}),
+        json!({"network": {"rules": {"a.example": [{"transform": {"body": "x"}}]}}}),
         json!({"timeout": 1_000_000_000}),
         json!({"metadata": {"a": 1}}),
         json!({"templateID": "No Such Image"}),
@@ -322,4 +324,113 @@ fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
         });
     }
     assert!(server.ids(&http).is_empty(), "nothing was created");
+}
+
+/// The code interpreter of a sandbox.
+fn interpreter(server: &Server, own: &Own) -> Http {
+    let plane = server.client(None).with("e2b-sandbox-id", &own.id);
+    // The SDKs send only this token with calls about contexts.
+    plane.with("e2b-sandbox-port", "49999").with("e2b-traffic-access-token", &own.token)
+}
+
+/// Promises: D9.
+#[test]
+fn calls_of_the_code_interpreter_are_refused_as_text() {
+    let server = server();
+    let own = Own::create(&server, &server.http());
+    let neighbour = Own::create(&server, &server.http());
+    let plane = interpreter(&server, &own);
+    assert_eq!(plane.get("/health").expect(200).text(), "OK");
+    let mut rows = Rows::new();
+    for (name, path, body, status) in [
+        ("no code", "/execute", json!({}), 400),
+        ("code that is no text", "/execute", json!({"code": 1}), 400),
+        ("long code", "/execute", json!({"code": "#".repeat(1_100_000)}), 400),
+        ("a list", "/execute", json!([]), 400),
+        ("an unknown context", "/execute", json!({"code": "1", "context_id": "nosuch"}), 404),
+        ("a path as a context", "/execute", json!({"code": "1", "context_id": "../a"}), 400),
+        ("both", "/execute", json!({"code": "1", "context_id": "a", "language": "js"}), 400),
+        ("an unknown language", "/execute", json!({"code": "1", "language": "cobol"}), 501),
+        ("no language", "/execute", json!({"code": "1", "language": "c++"}), 400),
+        ("a variable", "/execute", json!({"code": "1", "env_vars": {"a=b": "c"}}), 400),
+        ("no directory", "/contexts", json!({"language": "bash", "cwd": "/no"}), 400),
+        ("an unknown context to restart", "/contexts/nosuch/restart", json!({}), 404),
+        ("an unknown call", "/other", json!({}), 404),
+    ] {
+        rows.row(name, || {
+            let reply = plane.post(path, &body);
+            assert_eq!(reply.status, status, "{}", reply.text());
+            assert!(reply.text().len() > 10, "{}", reply.text());
+        });
+    }
+    assert_eq!(plane.delete("/contexts/nosuch").status, 404);
+    rows.row("the token of another sandbox", || {
+        let other = server.client(None).with("e2b-sandbox-id", &own.id);
+        let other = other.with("e2b-traffic-access-token", &neighbour.token);
+        let reply = other.with("e2b-sandbox-port", "49999").post("/execute", &json!({"code": "1"}));
+        assert_eq!(reply.status, 401, "{}", reply.text());
+    });
+    // The path alone is no call of the interpreter.
+    assert_eq!(server.http().post("/execute", &json!({"code": "1"})).status, 404);
+    let lines = plane.post("/execute", &json!({"code": "echo $((6 * 7))", "language": "bash"}));
+    assert!(lines.expect(200).text().contains("\"text\":\"42\\n\""));
+}
+
+/// Promises: D8.
+#[test]
+fn a_signed_url_opens_one_file_of_one_sandbox_while_that_exists() {
+    let server = server();
+    let own = Own::create(&server, &server.http());
+    let neighbour = Own::create(&server, &server.http());
+    let text = own.plane.with("content-type", "application/octet-stream");
+    text.send("POST", "/files?path=/tmp/a&username=user", Some(b"own")).expect(200);
+    // As the SDKs sign: SHA-256 of the path, the operation, the user and the token.
+    let signature = sign(&format!("/tmp/a:read:user:{}", own.token));
+    let query = format!("/files?path=/tmp/a&username=user&signature=v1_{signature}");
+    let fetch = |id: &str| {
+        let plane = server.client(None).with("e2b-sandbox-id", id);
+        plane.with("e2b-sandbox-port", "49983").get(&query)
+    };
+    // A link may be used again until it ends.
+    for _ in 0..2 {
+        assert_eq!(fetch(&own.id).expect(200).text(), "own");
+    }
+    assert_eq!(fetch(&neighbour.id).status, 401, "it is of another sandbox");
+    server.http().delete(&format!("/sandboxes/{}", own.id)).expect(204);
+    let ended = fetch(&own.id);
+    assert!(matches!(ended.status, 401 | 502), "{} {}", ended.status, ended.text());
+}
+
+/// The signature of a text as E2B's clients write it.
+fn sign(text: &str) -> String {
+    let script = "import base64, hashlib, sys; print(base64.b64encode(hashlib.sha256(sys.argv[1].encode()).digest()).decode().rstrip('='))";
+    let mut python = std::process::Command::new("python3");
+    let signed = python.args(["-c", script, text]).output().expect("python3 runs");
+    String::from_utf8(signed.stdout).expect("text").trim().replace('+', "%2B")
+}
+
+/// Promises: D11.
+#[test]
+fn a_sandbox_with_auto_pause_is_paused_at_its_timeout_and_lives_again() {
+    let server = server();
+    let http = server.http();
+    let body = json!({"templateID": "base", "timeout": 1, "autoPause": true});
+    let made = http.post("/v2/sandboxes", &body).expect(201).json();
+    let id = made["sandboxID"].as_str().expect("an id").to_owned();
+    let path = format!("/sandboxes/{id}");
+    let state = || http.get(&path).expect(200).json()["state"].clone();
+    wait_until("it is paused at its end", SOON, || (state() == "paused").then_some(()));
+    // It stays so: the lifetime of a paused sandbox does not pass.
+    let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
+    assert_eq!((&view["state"], &view["expires_at_ms"]), (&json!("paused"), &Value::Null));
+    http.post(&format!("{path}/connect"), &json!({"timeout": 600})).expect(201);
+    assert_eq!(state(), "running");
+    let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
+    assert!(view["expires_at_ms"].as_i64().is_some(), "its lifetime began again: {view}");
+    // Without memory its processes end, and its files stay.
+    http.post(&format!("{path}/pause"), &json!({"memory": false})).expect(204);
+    assert_eq!(state(), "paused");
+    http.post(&format!("{path}/connect"), &json!({})).expect(201);
+    assert_eq!(state(), "running");
+    http.delete(&path).expect(204);
 }

@@ -1,5 +1,15 @@
-//! What the layers before the handlers need to know of E2B's routes. Imports nothing, so that every
-//! layer can use it.
+//! What the layers before the handlers need to know of E2B's routes. Imports nothing of this crate, so
+//! that every layer can use it.
+
+use axum::http::HeaderName;
+
+/// Contains the token of the next page of a list.
+pub(crate) const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+
+/// The token of the page after a sandbox, by its time of creation as RFC 3339, which sorts as text.
+pub(crate) fn started_token(started_at: &str, id: &str) -> String {
+    format!("{started_at}_{id}")
+}
 
 /// The paths of the control plane, each with everything below it.
 const CONTROL: [&str; 9] = [

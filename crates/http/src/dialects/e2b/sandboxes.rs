@@ -1,6 +1,7 @@
 //! The control plane: sandboxes.
 
 pub(super) mod create;
+mod egress;
 pub(super) mod health;
 pub(super) mod lifecycle;
 pub(super) mod list;

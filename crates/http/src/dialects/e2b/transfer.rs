@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::file_signature::PARAMETERS;
+use crate::dialects::e2b::metadata;
 use crate::dialects::e2b::user::User;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
@@ -18,7 +19,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{Error, Sandbox};
-use isolet_wire::request::WriteOptions;
+use isolet_wire::request::{FileAttributes, WriteOptions};
 use isolet_wire::response::RefusalReason;
 use serde::Serialize;
 
@@ -29,12 +30,14 @@ pub(super) struct WrittenFile {
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "FileAttributes::is_empty")]
+    metadata: FileAttributes,
 }
 
 impl WrittenFile {
-    fn new(path: String) -> Self {
+    fn new(path: String, metadata: FileAttributes) -> Self {
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        Self { path, name, kind: "file" }
+        Self { path, name, kind: "file", metadata }
     }
 }
 
@@ -42,6 +45,7 @@ impl WrittenFile {
 struct Target {
     user: User,
     path: Option<String>,
+    metadata: FileAttributes,
 }
 
 impl Target {
@@ -52,7 +56,8 @@ impl Target {
             None => User::of(headers),
         };
         let user = user.map_err(ApiError::from)?;
-        Ok(Self { user, path: query.text("path")?.map(str::to_owned) })
+        let path = query.text("path")?.map(str::to_owned);
+        Ok(Self { user, path, metadata: metadata::of_headers(headers)? })
     }
 
     fn resolve(&self, path: &str) -> Result<String, E2bError> {
@@ -86,10 +91,6 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Json<Vec<WrittenFile>>, E2bError> {
     let target = Target::of(request.uri(), request.headers())?;
-    if request.headers().keys().any(|name| name.as_str().starts_with("x-metadata-")) {
-        let reason = "files have no attributes here; write them to a file of their own";
-        return Err(ApiError::field_not_implemented("metadata", reason).into());
-    }
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
@@ -102,7 +103,18 @@ pub(super) async fn upload(
     }
     let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
     save_whole(&sandbox, &path, request).await?;
-    Ok(Json(vec![WrittenFile::new(path)]))
+    Ok(Json(vec![written(&sandbox, &target, path).await?]))
+}
+
+/// Gives a file that was written its metadata, which replaces that of an earlier one.
+async fn written(
+    sandbox: &Sandbox,
+    target: &Target,
+    path: String,
+) -> Result<WrittenFile, E2bError> {
+    let set = metadata::write(sandbox, &path, &target.metadata).await;
+    set.map_err(|error| about(&path, error))?;
+    Ok(WrittenFile::new(path, target.metadata.clone()))
 }
 
 async fn save_whole(sandbox: &Sandbox, path: &str, request: Request) -> Result<(), E2bError> {

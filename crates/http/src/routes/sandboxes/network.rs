@@ -62,9 +62,9 @@ impl From<SandboxInfo> for NetworkView {
 #[schema(as = NetworkRules)]
 pub(crate) struct RulesBody {
     /// The rules of allowed destinations.
-    allow: Vec<String>,
+    pub(crate) allow: Vec<String>,
     /// Denied destinations. They take precedence over `allow`.
-    deny: Vec<String>,
+    pub(crate) deny: Vec<String>,
 }
 
 /// `"none"`, `"open"`, or rules.

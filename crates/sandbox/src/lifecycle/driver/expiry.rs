@@ -1,12 +1,14 @@
 //! The end of a sandbox whose lifetime has passed. With `snapshot_on_destroy` a snapshot is taken
 //! first. If that fails, it is retried a limited number of times; then the sandbox is destroyed
-//! without one.
+//! without one. With `pause_on_expiry` the sandbox is paused instead, and its lifetime begins again
+//! when it is resumed.
 
-use crate::lifecycle::driver::Driver;
+use crate::lifecycle::driver::{Driver, until};
 use crate::model::error::Error;
 use crate::model::events::EventKind;
 use crate::model::held::HoldPurpose;
 use crate::model::info::Trigger;
+use crate::model::record::expiry;
 use crate::model::state::State;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,9 @@ use tracing::{info, warn};
 /// space on a full disk, short enough that no sandbox outlives its time for long.
 const RETRIES: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(300)];
+
+/// The pause between two attempts to pause a sandbox at its end.
+const PAUSE_AGAIN: Duration = Duration::from_secs(10);
 
 /// The last snapshot of a sandbox whose lifetime has passed.
 #[derive(Default)]
@@ -53,6 +58,37 @@ impl Driver {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
+    /// Whether the sandbox has something that a pause keeps.
+    fn pauses_at_end(&self) -> bool {
+        matches!(self.record.state, State::Running | State::Paused | State::Sleeping)
+    }
+
+    /// Pauses the sandbox because its lifetime has passed. A sleeping one stays asleep, and needs no
+    /// pause. If it cannot be paused, the next attempt follows.
+    async fn pause_expired(&mut self) {
+        let was_running = self.record.state == State::Running;
+        if was_running && let Err(error) = self.pause().await {
+            let sandbox = &self.entry.id;
+            warn!(%sandbox, tenant = %self.entry.tenant, %error, "not paused at its end");
+            self.until = Some(Instant::now() + PAUSE_AGAIN);
+            return;
+        }
+        self.until = None;
+        self.record.body.expires_at_ms = None;
+        self.settle_record().await;
+        self.publish(None);
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "paused at its end");
+    }
+
+    /// Begins the lifetime of a sandbox again that was paused at its end.
+    pub(super) fn restart_lifetime(&mut self) {
+        let body = &mut self.record.body;
+        if body.pause_on_expiry && body.expires_at_ms.is_none() {
+            body.expires_at_ms = expiry(body.ttl_s);
+            self.until = until(body.expires_at_ms);
+        }
+    }
+
     /// Whether the files of the sandbox are copied before it is destroyed.
     fn copied_before_end(&self) -> bool {
         let has_files = self.record.state != State::Sleeping || self.record.body.persistent;
@@ -62,6 +98,10 @@ impl Driver {
     /// Ends the sandbox because its lifetime has passed, or begins the snapshot before that. Returns
     /// `true` if it was ended.
     pub(super) async fn expire(&mut self) -> bool {
+        if self.record.body.pause_on_expiry && self.pauses_at_end() {
+            self.pause_expired().await;
+            return false;
+        }
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "its time is over");
         if !self.copied_before_end() || self.expiry.failures > RETRIES.len() {
             return self.end(None).await;

@@ -75,6 +75,7 @@ impl Driver {
         }
         let old = self.record.clone();
         self.shift(Transition::Resume)?;
+        self.restart_lifetime();
         let thawed = match self.write(None).await {
             Ok(()) => {
                 let _ = pass("resume.recorded").await;

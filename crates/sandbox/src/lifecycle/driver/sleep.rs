@@ -332,6 +332,7 @@ impl Driver {
         self.trust().await;
         self.shift(Transition::Greeted)?;
         self.record.woke();
+        self.restart_lifetime();
         let restore = self.record.body.restore.take();
         if let Err(error) = self.write(None).await {
             self.record.body.restore = restore;

@@ -26,6 +26,7 @@ impl Record {
             credentials: body.credentials.clone(),
             persistent: body.persistent,
             auto_resume: body.auto_resume,
+            pause_on_expiry: body.pause_on_expiry,
             snapshots: body.snapshots,
             sleep_after_s: body.sleep_after_s,
             class: body.class,

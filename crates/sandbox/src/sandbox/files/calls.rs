@@ -1,13 +1,14 @@
 //! File operations with all their options.
 
 use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::sandbox::Sandbox;
 use crate::sandbox::files::{
     FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within, stat,
 };
 use isolet_wire::request::{
-    ByteRange, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions,
+    ByteRange, FileAttributes, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions,
 };
 use isolet_wire::response::{
     AgentResponse, FileChange, FileKind, FileStat, FoundFile, RefusalReason, SearchLine,
@@ -281,6 +282,61 @@ impl Sandbox {
         crate::sandbox::files::check(&pair.to)?;
         let mut wire = self.file(&pair.from.clone(), call(pair)).await?;
         done_in(&mut wire, LONG).await
+    }
+
+    /// Reads the extended attributes of files whose names begin with `prefix`, in the order of the
+    /// paths, at most [`ATTRIBUTE_PATHS_MAX`](isolet_wire::request::ATTRIBUTE_PATHS_MAX).
+    /// Files of a sandbox whose agent is too old have none.
+    ///
+    /// # Errors
+    /// [`Error::Link`], and `BadRequest` for a prefix that does not begin with `user.`.
+    pub async fn file_attributes(
+        &self,
+        paths: Vec<Vec<u8>>,
+        prefix: &str,
+    ) -> Result<Vec<FileAttributes>, Error> {
+        let Some(first) = paths.first().cloned() else { return Ok(Vec::new()) };
+        let count = paths.len();
+        let request = FileRequest::Attributes { paths, prefix: prefix.to_owned() };
+        let mut wire = match self.file(&first, request).await {
+            Err(Error::Link(AgentError::TooOld { .. })) => {
+                return Ok(vec![FileAttributes::new(); count]);
+            }
+            wire => wire?,
+        };
+        let mut all = Vec::with_capacity(count);
+        while all.len() < count {
+            match next_event(&mut wire).await? {
+                AgentEvent::Response(AgentResponse::FileAttributes(part)) if !part.is_empty() => {
+                    all.extend(part);
+                }
+                _ => return Err(fault("a list of attributes")),
+            }
+        }
+        done(&mut wire).await?;
+        all.truncate(count);
+        Ok(all)
+    }
+
+    /// Replaces the extended attributes of a file whose names begin with `prefix`. An empty set
+    /// removes them, and is no error where the agent knows no attributes.
+    ///
+    /// # Errors
+    /// [`Error::Link`], `NotFound`, and `BadRequest` if they are larger than
+    /// [`ATTRIBUTES_BYTES_MAX`](isolet_wire::request::ATTRIBUTES_BYTES_MAX).
+    pub async fn file_set_attributes(
+        &self,
+        path: &[u8],
+        prefix: &str,
+        attributes: FileAttributes,
+    ) -> Result<(), Error> {
+        let removes = attributes.is_empty();
+        let prefix = prefix.to_owned();
+        let request = FileRequest::SetAttributes { path: path.to_vec(), prefix, attributes };
+        match self.file(path, request).await {
+            Err(Error::Link(AgentError::TooOld { .. })) if removes => Ok(()),
+            wire => done_in(&mut wire?, STILL).await,
+        }
     }
 
     /// Sets permission bits, 0 to 0o7777.

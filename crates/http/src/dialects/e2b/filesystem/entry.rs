@@ -1,8 +1,10 @@
 //! Files as E2B describes them.
 
 use crate::dialects::e2b::connect::{Code, RpcError};
+use crate::dialects::e2b::metadata;
 use isolet_clock::rfc3339;
 use isolet_sandbox::Sandbox;
+use isolet_wire::request::FileAttributes;
 use isolet_wire::response::{FileKind, FileStat};
 use serde::Serialize;
 
@@ -26,6 +28,8 @@ pub(super) struct EntryInfo {
     modified_time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     symlink_target: Option<String>,
+    #[serde(skip_serializing_if = "FileAttributes::is_empty")]
+    metadata: FileAttributes,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -53,7 +57,12 @@ impl From<FileKind> for EntryType {
 
 impl EntryInfo {
     /// Describes a file by its absolute path.
-    pub(super) fn new(path: String, stat: &FileStat, target: Option<String>) -> Self {
+    pub(super) fn new(
+        path: String,
+        stat: &FileStat,
+        target: Option<String>,
+        metadata: FileAttributes,
+    ) -> Self {
         let name = path.rsplit('/').next().unwrap_or_default();
         Self {
             name: if name.is_empty() { "/".to_owned() } else { name.to_owned() },
@@ -65,6 +74,7 @@ impl EntryInfo {
             group: OWNER,
             modified_time: rfc3339(stat.modified_ms),
             symlink_target: target,
+            metadata,
             path,
         }
     }
@@ -73,14 +83,18 @@ impl EntryInfo {
     /// link.
     pub(super) async fn read(sandbox: &Sandbox, path: String) -> Result<Self, RpcError> {
         let found = sandbox.file_look(path.as_bytes(), false).await.map_err(|e| about(&path, e))?;
-        let Some(target) = found.target else { return Ok(Self::new(path, &found.stat, None)) };
+        let metadata = metadata::read(sandbox, vec![path.clone().into()]).await?;
+        let metadata = metadata.into_iter().next().unwrap_or_default();
+        let Some(target) = found.target else {
+            return Ok(Self::new(path, &found.stat, None, metadata));
+        };
         let target = absolute(&path, &String::from_utf8_lossy(&target));
         let stat = match sandbox.file_look(path.as_bytes(), true).await {
             Ok(followed) => followed.stat,
             // The link leads nowhere.
             Err(_) => found.stat,
         };
-        Ok(Self::new(path, &stat, Some(target)))
+        Ok(Self::new(path, &stat, Some(target), metadata))
     }
 }
 
@@ -137,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_file_is_described_as_in_the_protocol() {
-        let entry = EntryInfo::new("/a/b.txt".into(), &stat(FileKind::File, 0o644), None);
+        let entry =
+            EntryInfo::new("/a/b.txt".into(), &stat(FileKind::File, 0o644), None, [].into());
         let text = serde_json::to_value(&entry).unwrap();
         assert_eq!(text["name"], "b.txt");
         assert_eq!(text["type"], "FILE_TYPE_FILE");

@@ -6,13 +6,14 @@ use crate::dialects::e2b::connect::unary::Unary;
 use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, absolute};
 use crate::dialects::e2b::filesystem::reach;
+use crate::dialects::e2b::metadata;
 use crate::dialects::e2b::user::User;
 use crate::foundation::input::PathIds;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use isolet_sandbox::files::PAGE_MAX;
-use isolet_wire::request::WalkOptions;
+use isolet_wire::request::{FileAttributes, WalkOptions};
 use isolet_wire::response::{FileKind, FoundFile};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +59,11 @@ pub(super) async fn list(
         seen += page.found.len();
         options.after = page.found.last().map(|file| file.path.clone());
         let near = |file: &FoundFile| file.path.split(|byte| *byte == b'/').count() <= depth;
-        entries.extend(page.found.into_iter().filter(near).map(|file| entry(&path, file)));
+        let found: Vec<FoundFile> = page.found.into_iter().filter(near).collect();
+        let paths = found.iter().map(|file| below(&path, file).into_bytes()).collect();
+        let all = metadata::read(&sandbox, paths).await?;
+        let both = found.into_iter().zip(all);
+        entries.extend(both.map(|(file, metadata)| entry(&path, file, metadata)));
         if entries.len() > RETURNED_MAX || seen > ENTRIES_MAX {
             let message = format!("{path} has more than {RETURNED_MAX} entries; use a lower depth");
             return Err(RpcError::new(Code::ResourceExhausted, message));
@@ -69,9 +74,14 @@ pub(super) async fn list(
     }
 }
 
-fn entry(directory: &str, file: FoundFile) -> EntryInfo {
+/// The path of a file in a directory.
+fn below(directory: &str, file: &FoundFile) -> String {
     let name = String::from_utf8_lossy(&file.path);
-    let path = format!("{}/{name}", directory.trim_end_matches('/'));
+    format!("{}/{name}", directory.trim_end_matches('/'))
+}
+
+fn entry(directory: &str, file: FoundFile, metadata: FileAttributes) -> EntryInfo {
+    let path = below(directory, &file);
     let target = file.target.map(|target| absolute(&path, &String::from_utf8_lossy(&target)));
-    EntryInfo::new(path, &file.stat, target)
+    EntryInfo::new(path, &file.stat, target, metadata)
 }

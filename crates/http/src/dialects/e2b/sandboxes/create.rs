@@ -4,11 +4,11 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::body::{Lenient, null_as_default};
 use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::sandboxes::egress::Egress;
 use crate::dialects::e2b::sandboxes::view::{SandboxAccess, TEMPLATE};
 use crate::foundation::creation::{done, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{AuditedSandbox, ClaimedId};
-use crate::routes::sandboxes::network::{self, NetworkBody, NetworkMode};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
@@ -21,14 +21,14 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The default lifetime, in seconds.
-const TIMEOUT_S: u64 = 300;
+pub(super) const TIMEOUT_S: u64 = 300;
 /// Templates that stand for the default image of the server.
 const DEFAULT_TEMPLATES: [&str; 4] = ["", "base", "code-interpreter-v1", "code-interpreter"];
 /// The home directory of the user of commands and files.
 const USER_HOME: &[u8] = b"/home/user";
 
 /// The settings of a new sandbox. Unknown members are ignored, because newer clients send more.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct NewSandbox {
     #[serde(rename = "templateID")]
@@ -37,12 +37,14 @@ pub(crate) struct NewSandbox {
     timeout: Option<u64>,
     #[serde(deserialize_with = "null_as_default")]
     auto_pause: bool,
+    /// Of a pause at the end.
+    auto_pause_memory: Option<bool>,
     #[serde(deserialize_with = "null_as_default")]
     auto_resume: AutoResume,
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
     #[serde(deserialize_with = "null_as_default")]
-    network: Map<String, Value>,
+    network: Egress,
     #[serde(deserialize_with = "null_as_default")]
     metadata: BTreeMap<String, String>,
     #[serde(deserialize_with = "null_as_default")]
@@ -72,8 +74,13 @@ pub(super) fn lifetime(seconds: u64) -> Result<u64, ApiError> {
 impl NewSandbox {
     /// Refuses what this server does not have.
     fn check(&self) -> Result<(), ApiError> {
+        let drops_memory = self.auto_pause && self.auto_pause_memory == Some(false);
         let refused = [
-            (self.auto_pause, "autoPause", "a sandbox ends at its timeout; pause it before"),
+            (
+                drops_memory,
+                "autoPauseMemory",
+                "a sandbox that is paused at its end keeps its memory",
+            ),
             (self.mcp.is_some(), "mcp", "the server runs no MCP gateway in sandboxes"),
             (self.iam.is_some(), "iam", "sandboxes have no identity of their own"),
             (!self.volume_mounts.is_empty(), "volumeMounts", "there are no volumes"),
@@ -83,14 +90,14 @@ impl NewSandbox {
                 return Err(ApiError::field_not_implemented(name, reason));
             }
         }
-        check_rules(&self.network)
+        self.network.check()
     }
 
-    async fn spec(self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
+    async fn spec(mut self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
         self.check()?;
-        let none = self.allow_internet_access == Some(false);
-        let wish = none.then_some(NetworkBody::Mode(NetworkMode::None));
-        let network = network::wanted(app, caller, wish, None).await?;
+        self.network.internet = self.allow_internet_access;
+        let network = self.network.of_new(app, caller).await?;
+        let credentials = self.network.credentials()?;
         let (image, snapshot) = source(app, &caller.tenant, &self.template_id);
         let template = Map::from_iter([(TEMPLATE.to_owned(), Value::from(self.template_id))]);
         let metadata = self.metadata.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
@@ -101,30 +108,15 @@ impl NewSandbox {
             // E2B's sandboxes end or are paused; they do not sleep.
             sleep_after_s: Some(0),
             auto_resume: Some(self.auto_resume.enabled),
+            pause_on_expiry: Some(self.auto_pause),
             metadata: Some(Metadata::parse(metadata)?),
             env: Environment::parse(self.env_vars)?,
             dialect: Metadata::parse(template)?,
             network,
+            credentials,
             ..SandboxSpec::default()
         })
     }
-}
-
-/// Refuses rules of the network, which E2B writes in another way than this server.
-pub(super) fn check_rules(network: &Map<String, Value>) -> Result<(), ApiError> {
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Array(all) => all.is_empty(),
-        Value::Object(all) => all.is_empty(),
-        _ => false,
-    };
-    for name in ["allowOut", "denyOut", "rules", "egressProxy", "maskRequestHost"] {
-        if network.get(name).is_some_and(|value| !is_empty(value)) {
-            let reason = "set the rules with PATCH /v1/sandboxes/{id}/network";
-            return Err(ApiError::field_not_implemented(&format!("network.{name}"), reason));
-        }
-    }
-    Ok(())
 }
 
 /// The image or the snapshot that a template stands for.

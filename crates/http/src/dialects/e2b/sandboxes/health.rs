@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::address::gone;
 use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::sandboxes::view::is_paused;
 use crate::foundation::input::PathIds;
 use axum::Json;
 use axum::extract::State;
@@ -21,7 +22,7 @@ pub(crate) async fn health(
     let info = app.service.get(&caller.tenant, &ids.sandbox).await;
     let runs = info.is_ok_and(|info| match info.state {
         Stands::Running | Stands::Creating => true,
-        Stands::Sleeping => info.persistent,
+        Stands::Sleeping => info.persistent && !is_paused(&info),
         Stands::Paused => info.auto_resume,
         _ => false,
     });

@@ -4,18 +4,18 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::body::{Lenient, null_as_default};
 use crate::dialects::e2b::error::E2bError;
-use crate::dialects::e2b::sandboxes::create::{check_rules, lifetime};
-use crate::dialects::e2b::sandboxes::view::SandboxAccess;
+use crate::dialects::e2b::sandboxes::create::{TIMEOUT_S, lifetime};
+use crate::dialects::e2b::sandboxes::egress::Egress;
+use crate::dialects::e2b::sandboxes::view::{SandboxAccess, is_paused};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
-use crate::routes::sandboxes::network::{self, NetworkBody, NetworkMode};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use isolet_clock::now_ms;
-use isolet_sandbox::{NetworkChange, Patch, SandboxInfo, State as Stands};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{CredentialRemoval, NetworkChange, Patch, SandboxInfo, State as Stands};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 /// The default of `refreshes`, in seconds.
 const REFRESH_S: u64 = 60;
@@ -39,17 +39,7 @@ pub(crate) struct TimeoutBody {
     #[serde(deserialize_with = "null_as_default")]
     duration: Option<u64>,
     #[serde(deserialize_with = "null_as_default")]
-    auto_pause: bool,
-}
-
-impl TimeoutBody {
-    fn check(&self) -> Result<(), ApiError> {
-        if self.auto_pause {
-            let reason = "a sandbox ends at its timeout; pause it before";
-            return Err(ApiError::field_not_implemented("autoPause", reason));
-        }
-        Ok(())
-    }
+    auto_pause: Option<bool>,
 }
 
 /// Gives a sandbox a new lifetime from now on.
@@ -86,19 +76,35 @@ pub(crate) async fn connect(
     ids: PathIds,
     Lenient { value, .. }: Lenient<TimeoutBody>,
 ) -> Result<(StatusCode, Json<SandboxAccess>), E2bError> {
-    value.check()?;
     let tenant = &caller.tenant;
-    let is_paused = app.service.get(tenant, &ids.sandbox).await?.state == Stands::Paused;
-    let mut status = StatusCode::OK;
-    if is_paused {
-        app.service.resume(tenant, &ids.sandbox).await?;
-        status = StatusCode::CREATED;
+    if is_paused(&app.service.get(tenant, &ids.sandbox).await?) {
+        let info = continue_paused(&app, &caller, &ids, &value).await?;
+        let access = SandboxAccess::grant(&app, &caller, &info).await?;
+        return Ok((StatusCode::CREATED, Json(access)));
     }
     let info = match value.timeout {
         Some(seconds) => extend(&app, &caller, &ids, seconds).await?,
         None => app.service.get(tenant, &ids.sandbox).await?,
     };
+    let status = StatusCode::OK;
     Ok((status, Json(SandboxAccess::grant(&app, &caller, &info).await?)))
+}
+
+/// Resumes a paused sandbox, whose lifetime begins again.
+async fn continue_paused(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    wish: &TimeoutBody,
+) -> Result<SandboxInfo, ApiError> {
+    let tenant = &caller.tenant;
+    let info = app.service.resume(tenant, &ids.sandbox).await?;
+    if info.state == Stands::Sleeping {
+        app.service.reach(tenant, &ids.sandbox, Access::MustExist).await?;
+    }
+    let ttl_s = Some(lifetime(wish.timeout.unwrap_or(TIMEOUT_S))?);
+    let patch = Patch { ttl_s, pause_on_expiry: wish.auto_pause, ..Patch::default() };
+    Ok(app.service.patch(tenant, &ids.sandbox, patch).await?)
 }
 
 /// Resumes a paused sandbox, for older clients.
@@ -108,15 +114,10 @@ pub(crate) async fn resume(
     ids: PathIds,
     Lenient { value, .. }: Lenient<TimeoutBody>,
 ) -> Result<(StatusCode, Json<SandboxAccess>), E2bError> {
-    value.check()?;
-    let tenant = &caller.tenant;
-    if app.service.get(tenant, &ids.sandbox).await?.state != Stands::Paused {
+    if !is_paused(&app.service.get(&caller.tenant, &ids.sandbox).await?) {
         return Err(conflict("is not paused"));
     }
-    let mut info = app.service.resume(tenant, &ids.sandbox).await?;
-    if let Some(seconds) = value.timeout {
-        info = set_lifetime(&app, &caller, &ids, seconds).await?;
-    }
+    let info = continue_paused(&app, &caller, &ids, &value).await?;
     Ok((StatusCode::CREATED, Json(SandboxAccess::grant(&app, &caller, &info).await?)))
 }
 
@@ -132,22 +133,27 @@ impl Default for PauseBody {
     }
 }
 
-/// Pauses a sandbox: its processes keep their memory.
+/// Pauses a sandbox: its processes keep their memory, or end if only the files are kept.
 pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
     Lenient { value, .. }: Lenient<PauseBody>,
 ) -> Result<StatusCode, E2bError> {
-    if !value.memory {
-        let reason = "a paused sandbox keeps its memory; take a snapshot of its files instead";
-        return Err(ApiError::field_not_implemented("memory", reason).into());
-    }
     let tenant = &caller.tenant;
-    if app.service.get(tenant, &ids.sandbox).await?.state == Stands::Paused {
+    let info = app.service.get(tenant, &ids.sandbox).await?;
+    if is_paused(&info) {
         return Err(conflict("is paused already"));
     }
-    app.service.pause(tenant, &ids.sandbox).await?;
+    match value.memory {
+        true => app.service.pause(tenant, &ids.sandbox).await?,
+        false => app.service.sleep(tenant, &ids.sandbox).await?,
+    };
+    if !info.pause_on_expiry {
+        // A paused sandbox does not end.
+        let patch = Patch { ttl_s: Some(0), ..Patch::default() };
+        app.service.patch(tenant, &ids.sandbox, patch).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -179,28 +185,28 @@ pub(crate) async fn refresh(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct NetworkUpdate {
-    allow_internet_access: Option<bool>,
-    #[serde(flatten)]
-    rules: Map<String, Value>,
-}
-
-/// Gives a sandbox no network, or the whole.
+/// Replaces the network of a sandbox and the headers that the server sets in its requests. What is
+/// left out is open, or not set.
 pub(crate) async fn network(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    Lenient { value, .. }: Lenient<NetworkUpdate>,
+    Lenient { value, .. }: Lenient<Egress>,
 ) -> Result<StatusCode, E2bError> {
-    check_rules(&value.rules)?;
-    let mode = match value.allow_internet_access {
-        Some(false) => NetworkMode::None,
-        _ => NetworkMode::Open,
+    value.check()?;
+    let tenant = &caller.tenant;
+    let own = app.service.get(tenant, &ids.sandbox).await?.credentials;
+    let remove_credentials = own.into_iter().map(|one| CredentialRemoval {
+        host: one.host,
+        header: one.header,
+        placeholder: one.placeholder,
+    });
+    let change = NetworkChange {
+        whole: value.of_update(&app, &caller).await?,
+        remove_credentials: remove_credentials.collect(),
+        add_credentials: value.credentials()?,
+        ..NetworkChange::default()
     };
-    let whole = network::wanted(&app, &caller, Some(NetworkBody::Mode(mode)), None).await?;
-    let change = NetworkChange { whole, ..NetworkChange::default() };
-    app.service.network(&caller.tenant, &ids.sandbox, change).await?;
+    app.service.network(tenant, &ids.sandbox, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,14 +3,16 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::routes::{NEXT_TOKEN, started_token};
 use crate::dialects::e2b::sandboxes::view::{SandboxView, state_word, template};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::foundation::query::{Query, bad_parameter, decode_query_value};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, Uri};
+use axum::http::{HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
+use isolet_clock::rfc3339;
 use isolet_sandbox::SandboxInfo;
 use isolet_sandbox::service::PAGE_MAX;
 use serde_json::Value;
@@ -19,8 +21,8 @@ const PARAMETERS: [&str; 7] =
     ["metadata", "state", "order", "startedAfter", "template", "nextToken", "limit"];
 /// The size of a page.
 const LIMIT: usize = 100;
-/// Contains the token of the next page.
-const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+/// The length of a time as RFC 3339, in bytes.
+const TIME_BYTES: usize = 24;
 
 /// What a list is filtered and sorted by.
 #[derive(Debug, Default)]
@@ -31,8 +33,8 @@ struct Filter {
     states: Vec<String>,
     template: Option<String>,
     is_ascending: bool,
-    /// The creation time in ms and the id of the last sandbox of the page before.
-    after: Option<(i64, String)>,
+    /// The token of the last sandbox of the page before, by which the list is sorted.
+    after: Option<String>,
     limit: usize,
 }
 
@@ -72,7 +74,7 @@ impl Filter {
     }
 
     fn admits(&self, info: &SandboxInfo) -> bool {
-        let Some(state) = state_word(info.state) else { return false };
+        let Some(state) = state_word(info) else { return false };
         let text = |name: &str| info.metadata.get(name).and_then(Value::as_str);
         (self.states.is_empty() || self.states.iter().any(|wanted| wanted == state))
             && self.template.as_ref().is_none_or(|wanted| template(info) == *wanted)
@@ -94,9 +96,10 @@ fn metadata(text: &str) -> Result<Vec<(String, String)>, ApiError> {
 }
 
 /// Parses the token of a page.
-fn position(token: &str) -> Result<(i64, String), ApiError> {
-    let parts = token.split_once('.').and_then(|(ms, id)| Some((ms.parse().ok()?, id.to_owned())));
-    parts.ok_or_else(|| bad_parameter("nextToken", "is not one of this server"))
+fn position(token: &str) -> Result<String, ApiError> {
+    let is_own = token.split_once('_').is_some_and(|(time, _)| time.len() == TIME_BYTES);
+    let own = is_own.then(|| token.to_owned());
+    own.ok_or_else(|| bad_parameter("nextToken", "is not one of this server"))
 }
 
 /// All sandboxes of the caller. A tenant's limit bounds them.
@@ -122,7 +125,7 @@ pub(crate) async fn list(
     let filter = Filter::of(&uri)?;
     let mut found = all(&app, &caller).await?;
     found.retain(|info| filter.admits(info));
-    let key = |info: &SandboxInfo| (info.created_at_ms, info.id.to_string());
+    let key = |info: &SandboxInfo| started_token(&rfc3339(info.created_at_ms), info.id.as_str());
     found.sort_by_cached_key(key);
     if !filter.is_ascending {
         found.reverse();
@@ -134,7 +137,7 @@ pub(crate) async fn list(
         });
     }
     let next = found.get(filter.limit - 1).filter(|_| found.len() > filter.limit);
-    let next = next.map(|info| format!("{}.{}", info.created_at_ms, info.id));
+    let next = next.map(key);
     found.truncate(filter.limit);
     let views: Vec<_> = found.into_iter().map(|info| SandboxView::new(&app, info)).collect();
     let mut response = Json(views).into_response();
@@ -179,7 +182,8 @@ mod tests {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(filter.metadata, [pair("a", "b&"), pair("c", "d%")]);
         assert_eq!((filter.states.len(), filter.limit), (2, 7));
-        assert_eq!(of("nextToken=12.abc").unwrap().after, Some((12, "abc".to_owned())));
+        let token = started_token(&rfc3339(12), "abc");
+        assert_eq!(of(&format!("nextToken={token}")).unwrap().after, Some(token));
         for bad in ["limit=0", "limit=x", "state=dead", "metadata=a", "nextToken=x", "other=1"] {
             assert!(of(bad).is_err(), "{bad}");
         }

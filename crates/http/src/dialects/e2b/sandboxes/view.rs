@@ -97,7 +97,7 @@ impl SandboxView {
             cpu_count: info.limits.cpu_millis.div_ceil(1000),
             memory_mb: info.limits.memory_mib,
             disk_size_mb: info.limits.disk_mib,
-            state: state_word(info.state).unwrap_or("paused"),
+            state: state_word(&info).unwrap_or("paused"),
             metadata: info.metadata,
             daemon_version: DAEMON_VERSION,
             domain: app.ports_domain.as_deref().map(str::to_owned),
@@ -112,10 +112,20 @@ pub(super) fn template(info: &SandboxInfo) -> String {
 }
 
 /// E2B's word for a state; `None` for a sandbox that has failed or ended.
-pub(super) fn state_word(state: State) -> Option<&'static str> {
-    match state {
-        State::Running | State::Creating | State::Sleeping => Some("running"),
-        State::Paused => Some("paused"),
+pub(super) fn state_word(info: &SandboxInfo) -> Option<&'static str> {
+    match info.state {
+        State::Running | State::Creating => Some("running"),
+        State::Paused | State::Sleeping => Some(if is_paused(info) { "paused" } else { "running" }),
         _ => None,
+    }
+}
+
+/// Whether a sandbox is paused, with its memory or without. Those of this dialect sleep only for the
+/// latter; others fall asleep when nothing uses them, and run again when something does.
+pub(super) fn is_paused(info: &SandboxInfo) -> bool {
+    match info.state {
+        State::Paused => true,
+        State::Sleeping => info.sleep_after_s.is_none(),
+        _ => false,
     }
 }

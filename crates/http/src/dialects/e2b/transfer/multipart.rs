@@ -2,7 +2,7 @@
 
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::transfer::gzip::stalled;
-use crate::dialects::e2b::transfer::{Target, WrittenFile, about};
+use crate::dialects::e2b::transfer::{Target, WrittenFile, about, written};
 use crate::foundation::error::ApiError;
 use crate::foundation::json::reject_content_encoding;
 use axum::extract::Request;
@@ -32,7 +32,7 @@ pub(super) async fn save(
     let boundary = multer::parse_boundary(kind.unwrap_or_default());
     let boundary = boundary.map_err(|error| malformed(&error))?;
     let mut form = Multipart::new(request.into_body().into_data_stream(), boundary);
-    let mut written = Vec::new();
+    let mut files = Vec::new();
     let mut paths = HashSet::new();
     loop {
         let field = timeout(STILL, form.next_field()).await.map_err(|_| stalled())?;
@@ -53,12 +53,12 @@ pub(super) async fn save(
             return Err(ApiError::bad_field("file", "at most 1000 files in one upload").into());
         }
         save_field(sandbox, &path, field).await?;
-        written.push(WrittenFile::new(path));
+        files.push(written(sandbox, target, path).await?);
     }
-    if written.is_empty() {
+    if files.is_empty() {
         return Err(ApiError::bad_field("file", "the form contains no file").into());
     }
-    Ok(written)
+    Ok(files)
 }
 
 async fn save_field(
