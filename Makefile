@@ -9,7 +9,9 @@
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
+#   make bench e2b   print the times of E2B's client beside those of the SDK
 #   make bench scale   print what 200 nodes and 100,000 sandboxes need in etcd; takes 10 minutes
+#   make compat  run E2B's own test suites from the checkouts that E2B and CODE_INTERPRETER name (docs/e2b.md)
 #   make docs    build the documentation site into dist/docs
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
@@ -32,12 +34,12 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # Debian packages with programs that the tests start inside sandboxes or beside them.
-PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget xfsprogs
+PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python3-matplotlib python-is-python3 strace systemd tmux vim wget xfsprogs
 # Installed only if the program is missing, since it may come from elsewhere.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: compat run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test compat fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -126,6 +128,14 @@ snapshot-soak: packages tools programs
 kills: packages tools programs
 	cargo nextest run -p isolet-faults --profile soak --run-ignored only --no-capture -E 'test(soak_random_kills)'
 
+# E2B's own test suites, unmodified. SUITES limits the run: `make compat SUITES="python-sync js"`.
+compat: export E2B ?=
+compat: export CODE_INTERPRETER ?=
+compat: export SUITES ?=
+compat: PACKAGES += python3-pandas python3-pil
+compat: packages target/clients/e2b/.fetched $(if $(ISOLET_PROGRAMS)$(wildcard target/programs/isolet),,programs)
+	python3 tests/compat/run.py
+
 # Writes docs/openapi.json. A unit test fails when it is not what the routes describe.
 openapi:
 	ISOLET_WRITE_OPENAPI=1 cargo test -q -p isolet-http --lib -- openapi::tests
@@ -150,17 +160,18 @@ baseline: packages tools
 	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
 	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
 
-# `make bench snapshot`, `make bench fleet` and `make bench scale` print only that table, which is not among the
-# others.
-BENCH_TABLE := $(filter snapshot fleet scale,$(MAKECMDGOALS))
+# `make bench snapshot`, `make bench fleet`, `make bench scale` and `make bench e2b` print only that table, which is
+# not among the others.
+BENCH_TABLE := $(filter snapshot fleet scale e2b,$(MAKECMDGOALS))
 BENCH_NEEDS_snapshot := build snapshot-packages
 BENCH_NEEDS_fleet := build etcd target/clients/moto/.fetched
 BENCH_NEEDS_scale := etcd
+BENCH_NEEDS_e2b := $(if $(ISOLET_PROGRAMS),,build) target/clients/e2b-bench/.fetched
 bench: packages $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),build ttyd)
-	cargo run --release -p isolet-bench -- $(BENCH_TABLE)
+	$(if $(filter e2b,$(BENCH_TABLE)),ISOLET_PROGRAMS=$(or $(ISOLET_PROGRAMS),dist) target/clients/e2b-bench/bin/python bench/e2b/table.py,cargo run --release -p isolet-bench -- $(BENCH_TABLE))
 
-.PHONY: snapshot scale snapshot-packages
-snapshot scale:
+.PHONY: snapshot scale e2b snapshot-packages
+snapshot scale e2b:
 	@:
 
 ifeq ($(filter bench,$(MAKECMDGOALS)),)
@@ -289,7 +300,7 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	touch $@
 
 # Public clients and packages that tests use against a server, fetched once.
-clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/e2b/.fetched target/clients/e2b-python/.fetched target/clients/swe-rex/.fetched target/clients/moto/.fetched target/clients/idna-3.20.tar.gz
+clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/e2b/.fetched target/clients/e2b-python/.fetched target/clients/e2b-interpreter/.fetched target/clients/swe-rex/.fetched target/clients/moto/.fetched target/clients/idna-3.20.tar.gz
 
 target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
 	mkdir -p $(@D)
@@ -297,7 +308,13 @@ target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-
 	cd $(@D) && npm ci --loglevel=error
 	touch $@
 
-target/clients/openai-agents/.fetched target/clients/e2b-python/.fetched target/clients/swe-rex/.fetched: target/clients/%/.fetched: tests/clients/%/requirements.txt | packages
+target/clients/openai-agents/.fetched target/clients/e2b-python/.fetched target/clients/e2b-interpreter/.fetched target/clients/swe-rex/.fetched: target/clients/%/.fetched: tests/clients/%/requirements.txt | packages
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# E2B's client and what the SDK needs, for `make bench e2b`.
+target/clients/e2b-bench/.fetched: bench/e2b/requirements.txt | packages
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
