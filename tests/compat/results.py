@@ -45,7 +45,7 @@ class Suite:
             if part["status"] == "failed" and not part["assertionResults"]:
                 suite.failed[f"{prefix}{path}::(file)"] = part.get("message", "").splitlines()[:1]
             for one in part["assertionResults"]:
-                test = f"{prefix}{path}::{one['fullName']}"
+                test = f"{prefix}{path}::{one['fullName'].strip()}"
                 if one["status"] == "passed":
                     suite.passed.add(test)
                 elif one["status"] == "failed":
@@ -56,7 +56,7 @@ class Suite:
 
 
 def entries(file):
-    """The lines of a list: a directory, a file or `file::test`, two spaces or more, and a reason."""
+    """The names of a list: a directory, a file or `file::test`, each before a reason."""
     found = []
     for line in file.read_text().splitlines():
         if line.strip() and not line.startswith("#"):

@@ -133,7 +133,7 @@ def main():
     runs = {}
     if e2b:
         sdk = e2b / "packages/python-sdk"
-        prefix = "packages/python-sdk/"
+        prefix = "python-sdk/"
         for kind in ("sync", "async"):
             runs[f"python-{kind}"] = lambda name, server, kind=kind: pytest(
                 name, python(sdk), sdk, [f"tests/{kind}"], prefix, server
@@ -142,7 +142,7 @@ def main():
             name,
             javascript("sdk", e2b, "packages/js-sdk"),
             ["unit", "template", "connectionConfig"],
-            "packages/js-sdk/",
+            "js-sdk/",
             server,
         )
     if interpreter:
