@@ -9,16 +9,17 @@ NOT_APPLICABLE_MAX = 0.10
 
 
 class Suite:
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, name, root):
+        # The path below which lists name tests of this suite.
+        self.name, self.root = name, root
         self.passed, self.failed, self.skipped = set(), {}, set()
 
     def all(self):
         return self.passed | set(self.failed) | self.skipped
 
     @classmethod
-    def of_junit(cls, name, file, prefix):
-        suite = cls(name)
+    def of_junit(cls, name, file, prefix, tests):
+        suite = cls(name, f"{prefix}{tests}/")
         if not file.exists():
             return suite
         for case in xml.etree.ElementTree.parse(file).iter("testcase"):
@@ -37,7 +38,7 @@ class Suite:
 
     @classmethod
     def of_vitest(cls, name, file, root, prefix):
-        suite = cls(name)
+        suite = cls(name, prefix)
         if not file.exists():
             return suite
         for part in json.loads(file.read_text())["testResults"]:
@@ -111,7 +112,5 @@ def report(suites, here):
 
 def unknown_names(suite, names):
     """Names of lists below the paths of a suite that none of its tests has."""
-    files = {test.partition("::")[0] for test in suite.all()}
-    heads = {"/".join(file.split("/")[:4]) for file in files}
-    own = [name for name in names if any(name.startswith(head) for head in heads)]
+    own = [name for name in names if name.startswith(suite.root)]
     return [name for name in own if not any(covers(name, test) for test in suite.all())]

@@ -109,7 +109,7 @@ def pytest(name, interpreter, cwd, paths, prefix, server, template=None):
     if template:
         env["E2B_TESTS_TEMPLATE"] = template
     run(command, cwd, env, TOOLS / f"{name}.log")
-    return Suite.of_junit(name, file, prefix)
+    return Suite.of_junit(name, file, prefix, paths[0])
 
 
 def vitest(name, cwd, projects, prefix, server, template=None):
