@@ -13,17 +13,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests/compat"), str(ROOT / "sdk/python/src")]
 
-from server import Server  # noqa: E402
+from server import Server
 
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
 # Commands of one row before the next row follows.
 BURST = 10
-
-
-def timed(call):
-    begun = time.perf_counter()
-    value = call()
-    return (time.perf_counter() - begun) * 1000, value
+# What E2B's daemon starts for a command.
+LOGIN_BASH = ["/bin/bash", "-l", "-c", "true"]
 
 
 def measure(url, e2b_key, own_key):
@@ -33,9 +29,10 @@ def measure(url, e2b_key, own_key):
 
     times = {}
 
-    def row(name, call):
-        took, value = timed(call)
-        times.setdefault(name, []).append(took)
+    def row(name, call, *args):
+        begun = time.perf_counter()
+        value = call(*args)
+        times.setdefault(name, []).append((time.perf_counter() - begun) * 1000)
         return value
 
     with isolet.Isolet(url, own_key) as client:
@@ -45,15 +42,15 @@ def measure(url, e2b_key, own_key):
         for _ in range(ROUNDS):
             theirs = row("create, E2B's client", e2b.Sandbox.create)
             ours = row("create, own SDK", client.create_sandbox)
-            theirs.commands.run("true")
-            ours.exec("true")
-            ours.run_program(["/bin/bash", "-l", "-c", "true"])
-            for _ in range(BURST):
-                row('commands.run("true"), E2B\'s client', lambda: theirs.commands.run("true"))
-            for _ in range(BURST):
-                row('run_program(["bash", "-lc", "true"]), own SDK', lambda: ours.run_program(["/bin/bash", "-l", "-c", "true"]))
-            for _ in range(BURST):
-                row('exec("true") in a shell, own SDK', lambda: ours.exec("true"))
+            rows = [
+                ('commands.run("true"), E2B\'s client', theirs.commands.run, "true"),
+                ('run_program of the same, own SDK', ours.run_program, LOGIN_BASH),
+                ('exec("true") in a shell, own SDK', ours.exec, "true"),
+            ]
+            for name, call, command in rows:
+                call(command)
+                for _ in range(BURST):
+                    row(name, call, command)
             theirs.kill()
             ours.delete()
     return times
