@@ -36,24 +36,22 @@ class Suite:
                 suite.passed.add(test)
         return suite
 
-    @classmethod
-    def of_vitest(cls, name, file, root, prefix):
-        suite = cls(name, prefix)
+    def add_vitest(self, file, root, prefix):
         if not file.exists():
-            return suite
+            self.failed[f"{prefix}(no report)"] = [f"there is no {file.name}"]
+            return
         for part in json.loads(file.read_text())["testResults"]:
             path = pathlib.Path(part["name"]).relative_to(root)
             if part["status"] == "failed" and not part["assertionResults"]:
-                suite.failed[f"{prefix}{path}::(file)"] = part.get("message", "").splitlines()[:1]
+                self.failed[f"{prefix}{path}::(file)"] = part.get("message", "").splitlines()[:1]
             for one in part["assertionResults"]:
                 test = f"{prefix}{path}::{one['fullName'].strip()}"
                 if one["status"] == "passed":
-                    suite.passed.add(test)
+                    self.passed.add(test)
                 elif one["status"] == "failed":
-                    suite.failed[test] = (one["failureMessages"] or [""])[0].splitlines()[:1]
+                    self.failed[test] = (one["failureMessages"] or [""])[0].splitlines()[:1]
                 else:
-                    suite.skipped.add(test)
-        return suite
+                    self.skipped.add(test)
 
 
 def entries(file):
