@@ -32,6 +32,7 @@ const ETC: &[&str] = &[
     "login.defs",
     "magic",
     "magic.mime",
+    "matplotlibrc",
     "mime.types",
     "nsswitch.conf",
     "pam.conf",
