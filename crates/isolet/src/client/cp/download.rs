@@ -1,7 +1,7 @@
 //! From a sandbox to this machine. What a sandbox sends is not trusted: its archives are unpacked only inside
 //! the target directory.
 
-use super::pieces::{Piece, PieceReader, PieceWriter, queue};
+use super::pieces::{Piece, PieceReader, queue};
 use super::progress::Progress;
 use super::remote::{Entry, Remote};
 use super::target::{Kind, Place, Source, absolute, names_contents, names_directory, place, split};
