@@ -16,6 +16,6 @@ pub use member::{Member, Members, NODES_MAX, NodeState, SKIPPED_MAX, SkippedKey}
 pub use node_record::{
     BadRecord, Capacity, IMAGES_MAX, Load, NodeRecord, RECORD_BYTES_MAX, ReportedState,
 };
-pub use owner::{Class, Owner, OwnerValue, REASON_BYTES_MAX};
+pub use owner::{Class, Custody, Owner, OwnerValue, REASON_BYTES_MAX};
 pub use sandbox_key::{BadSandboxKey, ID_BYTES_MAX, SandboxKey};
 pub use settings::{ClusterFile, ClusterSettings, LEASE_TTL_S, PlacementStrategy, SettingsError};

@@ -10,6 +10,9 @@
 //! |---|---|---|
 //! | [`Ownership::claim`], [`Ownership::claim_for`] | no owner; registration of the node | owner, entry in the node's list |
 //! | [`Ownership::take_over`] | owner's epoch; own registration; former node without a lease (and declared dead) | owner, entry moved to the own list |
+//! | [`Ownership::take_over`] of a stored sandbox | owner's epoch; own registration | the same; deletes its description |
+//! | [`Ownership::store_away`] | owner's epoch | owner without a node's list, description |
+//! | [`Ownership::release_stored`] | owner's epoch | deletes owner, description and all fenced keys |
 //! | [`Ownership::release`] | owner's epoch | deletes owner, entry and all fenced keys |
 //! | [`Ownership::write_fenced`] | owner's epoch | one fenced key |
 //! | [`Ownership::accept`] | owner's epoch | the fenced key `accepted` |
@@ -23,6 +26,7 @@ mod error;
 mod fence;
 mod list;
 mod of_node;
+mod stored;
 mod transfer;
 
 use crate::etcd::Compare;
@@ -42,6 +46,7 @@ use isolet_wire::node::NodeName;
 pub use list::{HeldPage, HeldSandbox, ListCursor, OwnedSandbox, OwnerPage};
 pub use of_node::{OWNED_FIRST_MAX, OWNED_READ_MAX, OwnedByNode};
 use std::sync::Arc;
+pub use stored::{STORED_BYTES_MAX, StoredPage, StoredSandbox};
 use tokio::sync::watch;
 
 /// Claims and finds owners. Clones share the cache.

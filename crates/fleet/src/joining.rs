@@ -10,6 +10,7 @@ use crate::ownership_driver::OwnershipDriver;
 use crate::placing::fork_claims::ForkClaims;
 use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
+use crate::store_class::away;
 use crate::store_class::restorer::Restorer;
 use crate::{identity, load, releases, sweep};
 use isolet_cluster::etcd::Etcd;
@@ -115,6 +116,9 @@ impl Node {
         node.spawn(limits::watch(node.members.clone(), service.limits_digest()));
         node.spawn(releases::work(Arc::clone(&node), queue));
         node.spawn(sweep::keep(Arc::clone(&node), removals));
+        if let Some(evictions) = service.evictions() {
+            node.spawn(away::follow_evictions(Arc::clone(&node), evictions));
+        }
         let address = &node.settings.advertise;
         info!(node = %name, region = %node.settings.region, %address, "joined the fleet");
         Ok(node)

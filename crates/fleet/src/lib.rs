@@ -10,7 +10,7 @@
 //! `blocking`, `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`,
 //! `release`, `sandbox_key`, `store_class::pushed`, `ownership_driver`, `store_class::restorer`, `node`,
 //! then its parts (`load::limits`, `load`, `placing`, `placing::fork_claims`, `releases`,
-//! `store_class::rescue`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
+//! `store_class::rescue`, `store_class::away`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
 #![forbid(unsafe_code)]
 
 mod blocking;

@@ -37,6 +37,7 @@ use isolet_cluster::model::{Class, ClusterSettings, LeaseDeadline, SandboxKey};
 use isolet_cluster::ownership::Ownership;
 use isolet_sandbox::{LocalSandbox, SandboxClass, Service};
 use isolet_wire::node::NodeName;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -56,6 +57,8 @@ pub(crate) struct OwnershipDriver {
     state: watch::Receiver<MemberState>,
     deadline: watch::Receiver<LeaseDeadline>,
     table: Mutex<Table>,
+    /// Sandboxes that are being moved, and to which node.
+    pub(crate) destinations: Mutex<HashMap<SandboxKey, NodeName>>,
     /// Held while the record of a sandbox's snapshots is read and written again.
     recording: tokio::sync::Mutex<()>,
 }
@@ -80,6 +83,7 @@ impl OwnershipDriver {
             state: membership.state(),
             deadline: membership.deadline(),
             table: Mutex::default(),
+            destinations: Mutex::default(),
             recording: tokio::sync::Mutex::default(),
         });
         let stored = service.stored_ownership().await?;

@@ -67,6 +67,9 @@ impl Node {
             match self.ownership.claim_for(&claim, &placed.node, registration).await {
                 Ok(Claimed::Won(owner)) => {
                     self.reservations.add(&key, &placed.node, memory_mib);
+                    if self.owns(&owner) {
+                        self.service.returns(tenant, sandbox);
+                    }
                     return Ok(PlacedSandbox { owner: self.whereabouts(&owner), is_new: true });
                 }
                 Ok(Claimed::Owned(owner)) => {
@@ -114,7 +117,7 @@ impl Node {
     }
 
     pub(crate) fn owns(&self, owner: &Owner) -> bool {
-        owner.node == self.settings.node
+        owner.node == self.settings.node && !owner.is_stored()
     }
 
     /// Checks the limit of the tenant on all nodes together, for `more` sandboxes.

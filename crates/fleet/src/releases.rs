@@ -5,7 +5,7 @@ use crate::release::Release;
 use crate::sandbox_key::key;
 use crate::store_class::pushed::{PushedRecord, discard};
 use futures_util::{StreamExt, stream};
-use isolet_cluster::model::{Class, Epoch, SandboxKey};
+use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, OwnershipError};
 use isolet_sandbox::OwnedId;
 use isolet_wire::node::NodeName;
@@ -93,8 +93,8 @@ impl Node {
             None => self.ownership.owner_in_etcd(&sandbox).await?,
         };
         let Some(owner) = owner.filter(|owner| self.owns(owner)) else { return Ok(()) };
-        let stored = self.stored(&sandbox, owner.class).await?;
-        if !stored.restorable().is_empty() {
+        let stored = self.stored(&sandbox).await?;
+        if stored.keeps(&owner) {
             return Ok(());
         }
         match self.ownership.release(&self.ownership.fence(&sandbox, owner.epoch)).await {
@@ -114,14 +114,8 @@ impl Node {
     pub(crate) async fn stored(
         &self,
         sandbox: &SandboxKey,
-        class: Class,
     ) -> Result<PushedRecord, OwnershipError> {
-        match class {
-            Class::Node => Ok(PushedRecord::default()),
-            Class::Store => {
-                Ok(PushedRecord::read(&self.ownership, sandbox).await?.unwrap_or_default())
-            }
-        }
+        Ok(PushedRecord::read(&self.ownership, sandbox).await?.unwrap_or_default())
     }
 
     /// Claims a sandbox of this node, unless this node knows that it owns it.

@@ -1,6 +1,7 @@
 //! Sandboxes of the class `store`: the records of their snapshots, their takeover, and their restore on
 //! this node.
 
+pub(crate) mod away;
 pub(crate) mod pushed;
 mod rescue;
 pub(crate) mod restorer;

@@ -107,9 +107,11 @@ impl Node {
             }
             let known = absent.0.remove(&sandbox).filter(|known| known.epoch == epoch);
             let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
-            if seen.at.elapsed() >= patience
-                && self.stored(&sandbox, class).await?.restorable().is_empty()
-            {
+            // Of the class `node`, only one that was moved can be restored: its task finds out.
+            let may_be_lost = class == Class::Node
+                || seen.at.elapsed() >= patience
+                    && self.stored(&sandbox).await?.restorable().is_empty();
+            if seen.at.elapsed() >= patience && may_be_lost {
                 info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
                 // Its task looks again whether there is one.
                 if let Some(id) = owned_id(&sandbox) {

@@ -12,13 +12,13 @@ use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
 use isolet_http::fleet::{
-    Fleet, FleetError, FleetFuture, NodeChange, NodeError, NodeInfo, NodeList, Peer, PeerHandler,
-    PeerResponse, PlacedSandbox, Placement, PlacementWish, Presence, Rescue, SendFailure,
-    Whereabouts,
+    Fleet, FleetError, FleetFuture, MoveTo, NodeChange, NodeError, NodeInfo, NodeList, Peer,
+    PeerHandler, PeerResponse, PlacedSandbox, Placement, PlacementWish, Presence, Rescue,
+    SendFailure, StoredAway, Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{OwnedId, SandboxId, TenantId};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, OwnedId, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use tracing::{error, warn};
 
@@ -30,6 +30,9 @@ impl Node {
     /// Where the owner is.
     pub(crate) fn whereabouts(&self, owner: &Owner) -> Whereabouts {
         let epoch = u64::try_from(owner.epoch.revision()).unwrap_or_default();
+        if owner.is_stored() {
+            return Whereabouts::Stored { epoch };
+        }
         if self.owns(owner) {
             return Whereabouts::Here { epoch };
         }
@@ -55,6 +58,13 @@ impl Node {
             let accepted = self.ownership.accept(&fence).await;
             if !accepted.map_err(|error| unavailable(&error))? {
                 return Ok(Whereabouts::Nowhere);
+            }
+            if let Some(id) = owned_id(sandbox)
+                && self.service.has_departed(&id.tenant, &id.id)
+                && self.stored(sandbox).await.map_err(|e| unavailable(&e))?.restorable().is_empty()
+            {
+                // Placed here again after it was deleted elsewhere.
+                self.service.returns(&id.tenant, &id.id);
             }
         }
         Ok(self.whereabouts(&owner))
@@ -104,7 +114,7 @@ impl Fleet for Node {
                 Ok(Whereabouts::Here { .. }) => metrics.placed_here.inc(),
                 Ok(Whereabouts::There { .. }) => metrics.placed_elsewhere.inc(),
                 Err(FleetError::Full { .. }) => metrics.placed_nowhere.inc(),
-                Ok(Whereabouts::Nowhere) | Err(_) => 0,
+                Ok(Whereabouts::Nowhere | Whereabouts::Stored { .. }) | Err(_) => 0,
             };
             placed
         })
@@ -153,6 +163,71 @@ impl Fleet for Node {
         sandbox: &'a SandboxId,
     ) -> FleetFuture<'a, Result<Rescue, FleetError>> {
         Box::pin(self.rescue_sandbox(tenant, sandbox))
+    }
+
+    fn stored<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Option<StoredAway>, FleetError>> {
+        Box::pin(self.stored_away(tenant, sandbox))
+    }
+
+    fn stored_page<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        after: Option<&'a SandboxId>,
+        limit: usize,
+    ) -> FleetFuture<'a, Result<(Vec<StoredAway>, bool), FleetError>> {
+        Box::pin(self.page_of_stored(tenant, after, limit))
+    }
+
+    fn delete_stored<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        epoch: u64,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(self.delete_stored_away(tenant, sandbox, epoch_of(epoch)))
+    }
+
+    fn target<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        memory_mib: u64,
+        to: &'a MoveTo,
+    ) -> FleetFuture<'a, Result<Option<Peer>, FleetError>> {
+        Box::pin(self.target_of(tenant, sandbox, memory_mib, to))
+    }
+
+    fn begin_move(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        to: &NodeName,
+    ) -> Option<Box<dyn std::any::Any + Send>> {
+        let key = key(tenant, sandbox)?;
+        let moving = self.restorer.begin_move(&self.driver, &key, to.clone())?;
+        Some(Box::new(moving))
+    }
+
+    fn expect(&self, tenant: &TenantId, sandbox: &SandboxId, credentials: Vec<CredentialSpec>) {
+        if let Some(key) = key(tenant, sandbox) {
+            self.restorer.give(&key, credentials);
+        }
+    }
+
+    fn store_away<'a>(&'a self, sandbox: &'a LocalSandbox) -> FleetFuture<'a, bool> {
+        Box::pin(self.driver.store_away(sandbox))
+    }
+
+    fn receive<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(self.receive_moved(tenant, sandbox))
     }
 
     fn lacks(&self, tenant: &TenantId, sandbox: &SandboxId) -> bool {

@@ -4,15 +4,18 @@
 //! and none of the code in `forwarding` runs.
 
 pub(crate) mod creating;
+pub(crate) mod draining;
 pub(crate) mod joined;
+mod moving;
 mod nodes;
 mod rescue;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{SandboxClass, SandboxId, TenantId};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
+pub use moving::{MoveTo, StoredAway};
 pub use nodes::{
     NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo, NodeList, NodeLoad, NodeState,
     OwnedSandboxes, Placement, SkippedKey,
@@ -69,6 +72,11 @@ pub enum Whereabouts {
     There {
         /// The owner.
         peer: Peer,
+        /// The revision of the record of ownership.
+        epoch: u64,
+    },
+    /// No node has it: only the object store does. Any node may take it over.
+    Stored {
         /// The revision of the record of ownership.
         epoch: u64,
     },
@@ -158,6 +166,12 @@ pub enum FleetError {
         /// Why.
         reason: String,
     },
+    /// No node of the fleet has this name.
+    #[error("no node has the name \"{0}\"")]
+    NoNode(NodeName),
+    /// A sandbox cannot be moved to where a request wants it.
+    #[error("the sandbox cannot be moved there: {0}")]
+    NoTarget(String),
     /// The tenant has as many sandboxes on all nodes as it may have.
     #[error("the tenant has {max} sandboxes on all nodes, its limit")]
     TooManySandboxes {
@@ -265,6 +279,92 @@ pub trait Fleet: Send + Sync + 'static {
         _sandbox: &'a SandboxId,
     ) -> FleetFuture<'a, Result<Presence, FleetError>> {
         Box::pin(std::future::ready(Ok(Presence::Here(None))))
+    }
+
+    /// A sandbox that only the object store has; `None`: a node has it, or it does not exist.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    fn stored<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Option<StoredAway>, FleetError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// The sandboxes of a tenant that only the object store has, sorted by id, behind `after`, and
+    /// whether there are more than `limit`.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    fn stored_page<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _after: Option<&'a SandboxId>,
+        _limit: usize,
+    ) -> FleetFuture<'a, Result<(Vec<StoredAway>, bool), FleetError>> {
+        Box::pin(std::future::ready(Ok((Vec::new(), false))))
+    }
+
+    /// Deletes a sandbox that only the object store has. Returns `false` if a node has taken it over
+    /// since this epoch, or it was deleted.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    fn delete_stored<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+        _epoch: u64,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// The node that a sandbox can be moved to, as this one knows; `None`: it is there already. It needs
+    /// `memory_mib` there.
+    ///
+    /// # Errors
+    /// [`FleetError::NoNode`], [`FleetError::NoTarget`], [`FleetError::Unavailable`].
+    fn target<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+        _memory_mib: u64,
+        _to: &'a MoveTo,
+    ) -> FleetFuture<'a, Result<Option<Peer>, FleetError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Begins to move a sandbox of this node. Requests for it wait until the result is dropped. `None`:
+    /// it is being moved already.
+    fn begin_move(
+        &self,
+        _tenant: &TenantId,
+        _sandbox: &SandboxId,
+        _to: &NodeName,
+    ) -> Option<Box<dyn std::any::Any + Send>> {
+        None
+    }
+
+    /// Lets other nodes take over a sandbox that has left this one. Returns whether they can.
+    fn store_away<'a>(&'a self, _sandbox: &'a LocalSandbox) -> FleetFuture<'a, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
+    /// Remembers the values of credentials of a sandbox that is moved to this node, in memory.
+    fn expect(&self, _tenant: &TenantId, _sandbox: &SandboxId, _credentials: Vec<CredentialSpec>) {}
+
+    /// Takes over a sandbox that is moved to this node, and restores it.
+    ///
+    /// # Errors
+    /// As of [`Self::restore`], and [`FleetError::NoTarget`].
+    fn receive<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Gives up the id of a sandbox whose node was declared dead.

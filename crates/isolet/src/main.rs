@@ -110,6 +110,8 @@ enum Command {
     Pause(client::lifecycle::pause::PauseArgs),
     /// Resume paused sandboxes.
     Resume(client::lifecycle::pause::ResumeArgs),
+    /// Move a sandbox to another node of a fleet.
+    Move(client::lifecycle::moving::Args),
     /// Recover failed sandboxes, with their files.
     Recover(client::lifecycle::recover::Args),
     /// Take, list, restore and delete snapshots of sandboxes, and copy them to other servers.
@@ -196,6 +198,7 @@ fn main() -> ExitCode {
         Command::Wake(args) => client::run(1, client::lifecycle::wake::run(args)),
         Command::Pause(args) => client::run(1, client::lifecycle::pause::pause(args)),
         Command::Resume(args) => client::run(1, client::lifecycle::pause::resume(args)),
+        Command::Move(args) => client::run(1, client::lifecycle::moving::run(args)),
         Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
         Command::Snapshot(args) => client::run(1, client::lifecycle::snapshot::run(args)),
         Command::Store(args) => store::run(args),

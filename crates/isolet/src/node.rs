@@ -1,5 +1,6 @@
 //! `isolet node`: lists, cordons and removes the nodes of a fleet. A server answers, or etcd itself.
 
+mod drain;
 mod removal;
 mod source;
 mod table;
@@ -26,6 +27,7 @@ with every key, and shows less.
   isolet node ls
   isolet node cordon node-3                keep new sandboxes away, before maintenance
   isolet node uncordon node-3              let new sandboxes come again
+  isolet node drain node-3                 move its sandboxes to other nodes
   isolet node rm node-3                    declare a node dead that will not return
   isolet node ls --etcd                    ask etcd, on a node, while no server runs")]
 pub(crate) struct Args {
@@ -71,6 +73,17 @@ Works for nodes that do not run, and outlives a restart of the node.
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<NodeName>,
     },
+    /// Move all sandboxes of a node to other nodes, before maintenance.
+    #[command(after_help = "\
+Cordons the node, and moves its sandboxes to other nodes of their regions, four at a time; those of the class
+`store` that sleep are only stored away. Needs an object store. The drain runs on the node and continues when
+this command is stopped; running it again shows the progress, or continues with what is left. Exits with 1 if
+sandboxes are left, and names the reasons.
+
+  isolet node drain node-3
+  isolet node drain node-3 --timeout 600
+  isolet node uncordon node-3              after the maintenance")]
+    Drain(drain::Args),
     /// Declare a node dead that will not return, and forget it once it owns no sandboxes.
     #[command(after_help = "\
 Stop the server of the node first, and wait until its lease has ended. Prints what is lost, and asks.
@@ -87,6 +100,7 @@ Also revoke the certificate of the node, if its disk may be in other hands: isol
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let is_etcd = args.etcd;
     let source = Source::open(args.etcd, args.config)?;
     let json = args.format.is_json();
     match args.command {
@@ -95,6 +109,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         NodeCommand::Uncordon { nodes } => {
             change(&source, &nodes, NodeChange::Uncordon, json).await
         }
+        NodeCommand::Drain(args) => drain::run(&args, is_etcd, json).await,
         NodeCommand::Rm(args) => removal::run(&source, &args, json).await,
     }
 }

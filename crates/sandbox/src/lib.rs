@@ -48,8 +48,8 @@ pub use model::ids::{
 };
 pub use model::info::class::SandboxClass;
 pub use model::info::ownership::{
-    self, FleetSettings, IdClaims, LocalSandbox, LostSince, PushedSnapshot, RestoredFrom,
-    SnapshotRecords, StartPermits, StoredOwnership, StoredSandbox,
+    self, Arrival, Departed, Departure, FleetSettings, IdClaims, LocalSandbox, LostSince,
+    PushedSnapshot, RestoredFrom, SnapshotRecords, StartPermits, StoredOwnership, StoredSandbox,
 };
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,

@@ -154,6 +154,9 @@ impl Sandbox {
             State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
             State::Sleeping => Err(Error::Sleeping(self.entry.id.clone())),
             State::Paused => Err(Error::Paused(self.entry.id.clone())),
+            _ if view.record.body.lives_on() => {
+                Err(AgentError::Departed(self.entry.id.clone()).into())
+            }
             _ => Err(AgentError::Destroyed(self.entry.id.clone()).into()),
         }
     }

@@ -96,6 +96,7 @@ impl Service {
         inner.spawn(snapshots::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::schedule::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::durable::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::depart::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
@@ -334,8 +335,9 @@ impl Service {
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
                 (Some(entry), _) if entry.state().visible() => entry,
+                (Some(entry), _) if entry.lives_on() => return Err(Error::Departed(id.clone())),
                 (_, Access::MustExist | Access::Awake | Access::Look | Access::Read) => {
-                    return Err(Error::NoSandbox(id.clone()));
+                    return Err(self.inner.registry.absence(tenant, id));
                 }
                 (_, Access::CreateIfMissing) => {
                     let body = RecordBody::plan(&self.inner.config, SandboxSpec::default())?;
@@ -443,7 +445,7 @@ impl Service {
         id: &SandboxId,
     ) -> Result<Arc<SandboxEntry>, Error> {
         let found = self.inner.registry.find(tenant, id).filter(|entry| entry.state().visible());
-        found.ok_or_else(|| Error::NoSandbox(id.clone()))
+        found.ok_or_else(|| self.inner.registry.absence(tenant, id))
     }
 }
 
@@ -465,7 +467,10 @@ pub(crate) async fn request_always<R>(
     make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> DriverCommand,
 ) -> Result<R, Error> {
     let (answer, answered) = oneshot::channel();
-    let none = || Error::NoSandbox(entry.id.clone());
+    let none = || match entry.lives_on() {
+        true => Error::Departed(entry.id.clone()),
+        false => Error::NoSandbox(entry.id.clone()),
+    };
     entry.commands.send(make(answer)).await.map_err(|_| none())?;
     let mut seen = entry.view.subscribe();
     tokio::select! {

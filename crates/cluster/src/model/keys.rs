@@ -108,6 +108,24 @@ impl Keys {
         SandboxKey::of_path(self.below(key, "owners")?)
     }
 
+    /// The key that describes a sandbox that was stored away.
+    #[must_use]
+    pub fn stored(&self, sandbox: &SandboxKey) -> Vec<u8> {
+        format!("{}/stored/{}", self.prefix, sandbox.path()).into_bytes()
+    }
+
+    /// The prefix of the descriptions of a tenant's sandboxes that were stored away.
+    #[must_use]
+    pub fn stored_of_tenant(&self, tenant: &str) -> Vec<u8> {
+        format!("{}/stored/{}/", self.prefix, encoded(tenant)).into_bytes()
+    }
+
+    /// The sandbox that a key describes; `None`: the key was not made by [`Self::stored`].
+    #[must_use]
+    pub fn read_stored(&self, key: &[u8]) -> Option<SandboxKey> {
+        SandboxKey::of_path(self.below(key, "stored")?)
+    }
+
     /// The key that lists a sandbox below its node.
     #[must_use]
     pub fn held(&self, node: &NodeName, sandbox: &SandboxKey) -> Vec<u8> {
@@ -167,6 +185,8 @@ mod tests {
         assert_eq!(keys.owner(&sandbox), b"isolet/owners/t%2F%2E%2E%2Fx/a%20b");
         assert_eq!(keys.read_owner(&keys.owner(&sandbox)), Some(sandbox.clone()));
         assert_eq!(keys.read_held(&keys.held(&node, &sandbox)), Some(sandbox.clone()));
+        assert_eq!(keys.read_stored(&keys.stored(&sandbox)), Some(sandbox.clone()));
+        assert!(keys.stored(&sandbox).starts_with(&keys.stored_of_tenant(sandbox.tenant())));
         assert!(keys.held(&node, &sandbox).starts_with(&keys.held_by(&node)));
         assert!(keys.fenced(&sandbox, "a/b").starts_with(&keys.fenced_of(&sandbox)));
         for other in [

@@ -23,6 +23,27 @@ pub enum Class {
     Store,
 }
 
+/// Where the files of an owned sandbox are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Custody {
+    /// On its node, or they will be once it is created there.
+    #[default]
+    Held,
+    /// Only in the object store: its node has stored it away and has nothing of it. Any node may take
+    /// it over.
+    Stored,
+    /// Its node has taken it over after it was stored away, and restores it from the object store,
+    /// unless it has done so.
+    Fetched,
+}
+
+impl Custody {
+    fn is_held(&self) -> bool {
+        *self == Self::Held
+    }
+}
+
 /// The owner of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -36,6 +57,10 @@ pub struct Owner {
     pub region: String,
     /// Why it was placed on this node, for people.
     pub reason: String,
+    /// Where its files are.
+    pub custody: Custody,
+    /// Of one that was stored away to be moved: the node that restores it, unless that node fails.
+    pub destination: Option<NodeName>,
     /// Tells one claim from another of the same node: an attempt whose answer was lost finds its own.
     pub(crate) claim: u64,
 }
@@ -48,7 +73,19 @@ pub struct OwnerValue {
     class: Class,
     region: String,
     reason: String,
+    #[serde(default, skip_serializing_if = "Custody::is_held")]
+    custody: Custody,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    destination: Option<NodeName>,
     claim: u64,
+}
+
+impl Owner {
+    /// Whether no node has the sandbox, so that any node may take it over.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.custody == Custody::Stored
+    }
 }
 
 /// The value of an owner's key cannot be read.
@@ -76,6 +113,8 @@ impl Owner {
             class: read.class,
             region: read.region,
             reason: read.reason,
+            custody: read.custody,
+            destination: read.destination,
             claim: read.claim,
         })
     }
@@ -92,6 +131,8 @@ impl Owner {
             class: self.class,
             region: self.region.clone(),
             reason,
+            custody: self.custody,
+            destination: self.destination.clone(),
             claim: self.claim,
         };
         // Strings, numbers and enums only.
@@ -110,8 +151,23 @@ mod tests {
             class: Class::Store,
             region: "eu".into(),
             reason: "most free memory".into(),
+            custody: Custody::Held,
+            destination: None,
             claim: u64::MAX,
         }
+    }
+
+    #[test]
+    fn a_stored_sandbox_is_read_as_one_and_earlier_values_are_held() {
+        let destination = Some(NodeName::parse("b").unwrap());
+        let stored = Owner { custody: Custody::Stored, destination, ..owner() };
+        assert_eq!(Owner::read(&stored.value(), 7).unwrap(), stored);
+        let held = String::from_utf8(owner().value()).unwrap();
+        assert!(
+            !held.contains("custody") && !held.contains("destination"),
+            "as earlier versions write it: {held}"
+        );
+        assert!(!Owner::read(held.as_bytes(), 7).unwrap().is_stored());
     }
 
     #[test]

@@ -85,6 +85,10 @@ pub struct ClusterFile {
     /// How long the files of sandboxes are kept that another node has taken over, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded_keep_s: Option<u64>,
+    /// How long a sandbox of the class `store` sleeps before only the object store has it, in seconds; 0
+    /// means that none is evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evict_after_s: Option<u64>,
 }
 
 /// Which of several possible nodes a new sandbox is placed on.
@@ -125,6 +129,8 @@ pub struct ClusterSettings {
     pub store: bool,
     /// How long the files of sandboxes are kept that another node has taken over.
     pub superseded_keep: Duration,
+    /// How long a sandbox of the class `store` sleeps before it is evicted; `None`: never.
+    pub evict_after: Option<Duration>,
 }
 
 /// A setting that cannot be used.
@@ -183,6 +189,13 @@ impl ClusterFile {
                 &format_args!("{keep_s} is more than {SUPERSEDED_KEEP_S_MAX} (a year)"),
             ));
         }
+        let evict_s = self.evict_after_s.unwrap_or(0);
+        if evict_s > SUPERSEDED_KEEP_S_MAX {
+            return Err(other(
+                "evict_after_s",
+                &format_args!("{evict_s} is more than {SUPERSEDED_KEEP_S_MAX} (a year)"),
+            ));
+        }
         let peer_dir = self.peer_dir.clone().unwrap_or_else(|| PEER_DIR_DEFAULT.into());
         let etcd = EtcdSettings { tls: self.tls()?, endpoints: self.etcd };
         etcd.check()?;
@@ -199,6 +212,7 @@ impl ClusterFile {
             lease_ttl: Duration::from_secs(u64::from(ttl_s)),
             store: self.store.unwrap_or(false),
             superseded_keep: Duration::from_secs(keep_s),
+            evict_after: (evict_s > 0).then(|| Duration::from_secs(evict_s)),
         })
     }
 
@@ -224,6 +238,7 @@ impl ClusterFile {
             lease_ttl_s: u32::try_from(settings.lease_ttl.as_secs()).ok(),
             store: Some(settings.store),
             superseded_keep_s: Some(settings.superseded_keep.as_secs()),
+            evict_after_s: Some(settings.evict_after.map_or(0, |after| after.as_secs())),
         }
     }
 
@@ -319,6 +334,7 @@ mod tests {
             ("etcd_ca_file = \"relative\"", "etcd_ca_file"),
             ("peer_dir = \"relative\"", "peer_dir"),
             ("superseded_keep_s = 31622401", "superseded_keep_s"),
+            ("evict_after_s = 31622401", "evict_after_s"),
             ("etcd_cert_file = \"/c\"", "etcd_key_file"),
             ("etcd_key_file = \"/k\"", "etcd_cert_file"),
             ("etcd_cert_file = \"/c\"\netcd_key_file = \"/k\"", "etcd_ca_file"),

@@ -29,8 +29,12 @@ impl OwnerCache {
         self.lock().get(sandbox).cloned()
     }
 
-    /// Remembers an owner, unless a newer one is known: answers may overtake each other.
+    /// Remembers an owner, unless a newer one is known: answers may overtake each other. One of a
+    /// sandbox that was stored away is not remembered, because any node may take it over.
     pub(super) fn learn(&self, sandbox: &SandboxKey, owner: &Owner) {
+        if owner.is_stored() {
+            return self.forget(sandbox, owner.epoch);
+        }
         let mut owners = self.lock();
         if owners.peek(sandbox).is_none_or(|known| known.epoch < owner.epoch) {
             owners.put(sandbox.clone(), owner.clone());
@@ -73,6 +77,8 @@ mod tests {
             class: Class::Node,
             region: "eu".into(),
             reason: String::new(),
+            custody: crate::model::Custody::Held,
+            destination: None,
             claim: 0,
         }
     }

@@ -119,6 +119,28 @@ impl Ownership {
         Err(fence.stale(owner))
     }
 
+    /// Deletes a value about a sandbox if the fence holds.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Stale`], [`OwnershipError::Etcd`].
+    pub async fn delete_fenced(&self, fence: &Fence, name: &str) -> Result<(), OwnershipError> {
+        let sandbox = fence.sandbox();
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![fence.compare()],
+                then: vec![Operation::Delete { key: self.keys.fenced(sandbox, name) }],
+                otherwise: vec![Operation::Get { key: self.keys.owner(sandbox) }],
+            })
+            .await?;
+        if outcome.succeeded {
+            return Ok(());
+        }
+        let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        self.cache.forget(sandbox, fence.epoch());
+        Err(fence.stale(owner))
+    }
+
     /// A value that was written with a fence of any epoch.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use crate::etcd::Compare;
 use crate::etcd::Operation;
 use crate::etcd::Transaction;
 use crate::model::Class;
+use crate::model::Custody;
 use crate::model::Epoch;
 use crate::model::NodeKey;
 use crate::model::Owner;
@@ -70,8 +71,10 @@ impl Ownership {
         }
     }
 
-    /// Makes this node the owner instead of `from`, whose node has lost its lease. With `from` of this
-    /// node itself, it only renews the epoch: for a sandbox whose local state is gone.
+    /// Makes this node the owner instead of `from`, whose node has lost its lease, or has stored the
+    /// sandbox away. With `from` of this node itself, it only renews the epoch: for a sandbox whose
+    /// local state is gone. The region is that in which the sandbox was placed; see
+    /// [`Self::take_over_into`].
     ///
     /// # Errors
     /// [`OwnershipError::NotAMember`], [`OwnershipError::Etcd`] (it may own the sandbox anyway),
@@ -82,20 +85,40 @@ impl Ownership {
         from: &Owner,
         reason: &str,
     ) -> Result<TakenOver, OwnershipError> {
+        self.take_over_into(sandbox, from, &from.region, reason).await
+    }
+
+    /// As [`Self::take_over`], with another region: that to which a client moves the sandbox.
+    ///
+    /// # Errors
+    /// As of [`Self::take_over`].
+    pub async fn take_over_into(
+        &self,
+        sandbox: &SandboxKey,
+        from: &Owner,
+        region: &str,
+        reason: &str,
+    ) -> Result<TakenOver, OwnershipError> {
         let (_, registered) = self.registered()?;
         let key = self.keys.owner(sandbox);
         let claim = Claim {
             sandbox: sandbox.clone(),
             class: from.class,
-            region: from.region.clone(),
+            region: region.to_owned(),
             reason: reason.to_owned(),
         };
-        let new = new_owner(&claim, &self.node)?;
+        let mut new = new_owner(&claim, &self.node)?;
+        if from.custody != Custody::Held {
+            new.custody = Custody::Fetched;
+        }
         let dead = self.keys.node(&NodeKey::Dead(from.node.clone()));
         let mut compares =
             vec![Compare::modified_at(key.clone(), from.epoch.revision()), registered];
         let mut then = self.writes(sandbox, &new).to_vec();
-        if from.node != self.node {
+        if from.is_stored() {
+            // Nothing of it runs anywhere, and it is in no node's list.
+            then.push(Operation::Delete { key: self.keys.stored(sandbox) });
+        } else if from.node != self.node {
             compares.push(Compare::absent(self.live(&from.node)));
             if from.class == Class::Node {
                 compares.push(Compare::present(dead.clone()));
@@ -118,7 +141,7 @@ impl Ownership {
                 Ok(TakenOver::Won(owner))
             }
             Some(owner) if owner.epoch == from.epoch => {
-                if from.node == self.node {
+                if from.node == self.node || from.is_stored() {
                     Err(self.not_a_member())
                 } else if outcome.pair(1).is_some() {
                     Ok(TakenOver::NodeAlive)
@@ -250,6 +273,8 @@ fn new_owner(claim: &Claim, node: &NodeName) -> Result<Owner, OwnershipError> {
         class: claim.class,
         region: claim.region.clone(),
         reason: claim.reason.clone(),
+        custody: Custody::Held,
+        destination: None,
         claim: getrandom::u64().map_err(|_| OwnershipError::NoRandom)?,
     })
 }

@@ -6,5 +6,6 @@ mod fleet;
 mod joining;
 mod nodes;
 mod owners;
+mod stored;
 mod takeover;
 mod tls;

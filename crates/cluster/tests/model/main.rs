@@ -26,6 +26,7 @@ const ONE_RUNS: &str = "one node runs the sandbox";
 const NO_STALE_WRITE: &str = "no write of an earlier epoch is accepted";
 const KEEPS_RUNNING: &str = "a sandbox of the class node keeps running without a lease";
 const TAKEN_OVER: &str = "another node takes over and runs the sandbox";
+const MOVED: &str = "the other node runs it while the first one holds its lease";
 const RESUMED: &str = "a node resumes its own sandbox under a new registration";
 const SUPERSEDED: &str = "a node finds that its sandbox was taken over";
 
@@ -63,6 +64,13 @@ fn a_sandbox_of_the_class_store_runs_on_one_node_while_both_lose_their_leases() 
 }
 
 #[test]
+fn a_sandbox_that_is_stored_away_runs_on_one_node() {
+    let found = found(fleet(Class::Store, Rules::all(), Bounds::departs()), TIME_LIMIT);
+    assert!(!found.contains(&ONE_RUNS) && !found.contains(&NO_STALE_WRITE), "{found:?}");
+    assert!(found.contains(&MOVED), "{found:?}");
+}
+
+#[test]
 fn a_sandbox_of_the_class_node_runs_on_until_its_node_is_declared_dead() {
     let found = found(fleet(Class::Node, Rules::all(), Bounds::one_fails()), TIME_LIMIT);
     assert!(!found.contains(&KEEPS_RUNNING) && !found.contains(&NO_STALE_WRITE), "{found:?}");
@@ -79,7 +87,12 @@ fn soak_model_of_many_failures() {
 /// Checks that a broken rule has a counterexample.
 #[track_caller]
 fn is_found(rules: Rules, property: &'static str) {
-    let checker = fleet(Class::Store, rules, Bounds::one_fails())
+    is_found_within(rules, Bounds::one_fails(), property);
+}
+
+#[track_caller]
+fn is_found_within(rules: Rules, bounds: Bounds, property: &'static str) {
+    let checker = fleet(Class::Store, rules, bounds)
         .checker()
         .threads(2)
         .timeout(TIME_LIMIT)
@@ -127,6 +140,11 @@ fn a_guard_that_ignores_the_registration_runs_what_was_taken_over() {
 #[test]
 fn a_node_that_does_not_compare_epochs_runs_what_was_taken_over() {
     is_found(Rules { epochs_compared: false, ..Rules::all() }, ONE_RUNS);
+}
+
+#[test]
+fn a_sandbox_that_is_stored_away_before_its_end_runs_twice() {
+    is_found_within(Rules { stored_after_end: false, ..Rules::all() }, Bounds::departs(), ONE_RUNS);
 }
 
 #[test]

@@ -66,6 +66,9 @@ pub(crate) struct Node {
     pub(crate) renewal: Renewal,
     /// A request to the guard that a server sent before it died: its registration.
     pub(crate) stray: Option<Epoch>,
+    /// Whether the sandbox is stored away when it has ended, which its snapshot in the store says, so
+    /// that a server that starts knows it.
+    pub(crate) departs: bool,
     /// The guard and the sandbox.
     pub(crate) deadline: Option<Deadline>,
     pub(crate) processes: Processes,
@@ -88,6 +91,7 @@ impl Node {
             won: None,
             renewal: Renewal::None,
             stray: None,
+            departs: false,
             deadline: Some(Deadline { registration, left }),
             processes: Processes::None,
             admitted_under: None,

@@ -15,6 +15,8 @@ pub(crate) struct Rules {
     pub(crate) counted_from_sending: bool,
     /// The deadline moves only after a proof that the leader of etcd renewed the lease.
     pub(crate) renewals_proved: bool,
+    /// A sandbox is stored away only after its processes have ended for good.
+    pub(crate) stored_after_end: bool,
     /// Writes carry the epoch.
     pub(crate) writes_fenced: bool,
     /// By how many ticks the deadline is earlier than the end of the lease.
@@ -31,6 +33,7 @@ impl Rules {
             epochs_compared: true,
             counted_from_sending: true,
             renewals_proved: true,
+            stored_after_end: true,
             writes_fenced: true,
             margin: 2,
         }

@@ -51,6 +51,8 @@ pub(crate) enum Step {
     Start(usize),
     /// A user deletes the sandbox.
     Delete(usize),
+    /// The server begins to store the sandbox away.
+    Depart(usize),
     /// The server writes with the epoch of its view.
     Write(usize),
     /// An operator declares the node dead.
@@ -59,7 +61,7 @@ pub(crate) enum Step {
 
 impl Step {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let of_node: [fn(usize) -> Self; 18] = [
+        let of_node: [fn(usize) -> Self; 19] = [
             Self::Expire,
             Self::Register,
             Self::Renew,
@@ -76,6 +78,7 @@ impl Step {
             Self::Crash,
             Self::Start,
             Self::Delete,
+            Self::Depart,
             Self::Write,
             Self::DeclareDead,
         ];
@@ -164,6 +167,13 @@ impl Step {
                 );
                 node.is_up && is_present && world.deletions < fleet.bounds.deletions
             }
+            Self::Depart(index) => {
+                let node = &world.nodes[index];
+                let owns = |epoch| world.owner == Some((index, epoch));
+                node.is_up
+                    && matches!(node.view.phase, Phase::Running { epoch, .. } if owns(epoch))
+                    && world.departures < fleet.bounds.departures
+            }
             Self::Write(index) => {
                 let node = &world.nodes[index];
                 let owner = world.owner.map(|(_, epoch)| epoch);
@@ -224,6 +234,7 @@ impl Step {
             Self::Claim(index) | Self::TakeOver(index) => {
                 let epoch = world.next_revision();
                 world.owner = Some((index, epoch));
+                world.is_stored = false;
                 let node = &mut world.nodes[index];
                 node.won = node.registration.map(|registration| (epoch, registration));
             }
@@ -272,6 +283,16 @@ impl Step {
                 world.deletions += 1;
                 world.nodes[index].learn(Event::Delete);
             }
+            Self::Depart(index) => {
+                world.departures += 1;
+                world.nodes[index].departs = true;
+                world.nodes[index].learn(Event::Delete);
+                if !fleet.rules.stored_after_end {
+                    let epoch = world.next_revision();
+                    world.owner = Some((index, epoch));
+                    world.is_stored = true;
+                }
+            }
             Self::Write(index) => {
                 if !fleet.rules.writes_fenced {
                     world.has_stale_write = true;
@@ -304,7 +325,9 @@ fn may_take_over(fleet: &Fleet, world: &World, index: usize) -> bool {
     }
     let former = &world.nodes[from];
     let lease_ended = former.live.is_none() || !fleet.rules.lease_compared;
-    from == index || (lease_ended && (fleet.class == Class::Store || former.dead))
+    from == index
+        || world.is_stored
+        || (lease_ended && (fleet.class == Class::Store || former.dead))
 }
 
 fn answer(fleet: &Fleet, node: &mut Node) {
@@ -368,8 +391,15 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
         }
         Action::Release { epoch } => {
             node.learn(Event::Released { epoch });
+            let departs = std::mem::take(&mut node.departs);
             if owner == Some(epoch) {
-                world.owner = None;
+                if departs {
+                    let stored = world.next_revision();
+                    world.owner = Some((index, stored));
+                    world.is_stored = true;
+                } else {
+                    world.owner = None;
+                }
             }
         }
     }

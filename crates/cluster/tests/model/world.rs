@@ -1,6 +1,7 @@
 //! The state of the whole fleet, and the properties that it must have.
 
 use crate::KEEPS_RUNNING;
+use crate::MOVED;
 use crate::NO_STALE_WRITE;
 use crate::ONE_RUNS;
 use crate::RESUMED;
@@ -28,6 +29,8 @@ pub(crate) struct Bounds {
     pub(crate) crashes: u8,
     /// How often the sandbox is deleted.
     pub(crate) deletions: u8,
+    /// How often the sandbox is stored away: evicted, or moved to the other node.
+    pub(crate) departures: u8,
     /// The ticks by which the first node's clock may lag within the lifetime of a lease.
     pub(crate) lag: u8,
     /// Whether both nodes can lose their leases and die, or only the first.
@@ -37,17 +40,22 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// The first node fails at any step and its clock lags; the other one does not fail.
     pub(crate) fn one_fails() -> Self {
-        Self { revision: 6, crashes: 1, deletions: 0, lag: 1, both_fail: false }
+        Self { revision: 6, crashes: 1, deletions: 0, departures: 0, lag: 1, both_fail: false }
     }
 
     /// Both nodes lose their leases at any time.
     pub(crate) fn both_fail() -> Self {
-        Self { revision: 5, crashes: 0, deletions: 0, lag: 0, both_fail: true }
+        Self { revision: 5, crashes: 0, deletions: 0, departures: 0, lag: 0, both_fail: true }
     }
 
     /// Wider bounds, which take minutes.
     pub(crate) fn wide() -> Self {
-        Self { revision: 7, crashes: 2, deletions: 1, lag: 1, both_fail: false }
+        Self { revision: 7, crashes: 2, deletions: 1, departures: 0, lag: 1, both_fail: false }
+    }
+
+    /// The sandbox is stored away while the first node fails at any step.
+    pub(crate) fn departs() -> Self {
+        Self { revision: 6, crashes: 1, deletions: 0, departures: 1, lag: 0, both_fail: false }
     }
 
     /// Whether a node can fail.
@@ -70,9 +78,12 @@ pub(crate) struct World {
     /// etcd: its revision, and the owner of the sandbox.
     pub(crate) revision: i64,
     pub(crate) owner: Option<(usize, Epoch)>,
+    /// Whether the owner has stored it away, so that the other node need not wait for a lease.
+    pub(crate) is_stored: bool,
     pub(crate) nodes: [Node; 2],
     pub(crate) crashes: u8,
     pub(crate) deletions: u8,
+    pub(crate) departures: u8,
     /// History: whether a node was declared dead, and a write of a former owner was accepted.
     pub(crate) was_declared_dead: bool,
     pub(crate) has_stale_write: bool,
@@ -102,9 +113,11 @@ impl Model for Fleet {
         vec![World {
             revision: 3,
             owner: Some((0, of(3))),
+            is_stored: false,
             nodes: [first, node(2)],
             crashes: 0,
             deletions: 0,
+            departures: 0,
             was_declared_dead: false,
             has_stale_write: false,
         }]
@@ -135,6 +148,11 @@ impl Model for Fleet {
             Property::sometimes(TAKEN_OVER, |_, world: &World| {
                 let frozen = world.nodes.iter().any(|node| node.processes == Processes::Frozen);
                 frozen && world.running() == 1
+            }),
+            Property::sometimes(MOVED, |_, world: &World| {
+                let is_first_alive = world.nodes[0].live == Some(Epoch::of_revision(1));
+                let runs = world.nodes[1].processes == Processes::Running;
+                is_first_alive && runs && world.departures > 0
             }),
             Property::sometimes(RESUMED, |_, world: &World| {
                 world.nodes.iter().any(|node| match node.view.phase {

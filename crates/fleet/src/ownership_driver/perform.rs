@@ -3,7 +3,7 @@
 use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
 use crate::store_class::pushed::{PushedRecord, discard};
 use futures_util::{StreamExt as _, stream};
-use isolet_cluster::model::Epoch;
+use isolet_cluster::model::{Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Action, Event, Phase};
 use isolet_sandbox::{Admission, LocalSandbox};
@@ -136,10 +136,24 @@ impl OwnershipDriver {
                 return None;
             }
         };
-        // It is gone without a deletion, such as after a failed restore: the next request restores it.
-        if stored.as_ref().is_some_and(|stored| !stored.restorable().is_empty()) {
-            warn!(%sandbox, "gone, and not deleted: it can be restored from the object store");
-            return released;
+        if let Some(stored) = stored.as_ref().filter(|stored| !stored.restorable().is_empty()) {
+            let owner = match self.ownership.owner_in_etcd(&key).await {
+                Ok(owner) => owner.filter(|owner| owner.epoch == epoch),
+                Err(error) => {
+                    warn!(%sandbox, %error, "its ownership is not given up yet; it is tried again");
+                    return None;
+                }
+            };
+            let Some(owner) = owner else { return Some(Event::Outdated { epoch }) };
+            if stored.is_final {
+                return self.put_away(sandbox, &key, &owner, stored).await;
+            }
+            // It is gone without a deletion, such as after a failed restore: the next request restores
+            // it.
+            if stored.keeps(&owner) {
+                warn!(%sandbox, "gone, and not deleted: it can be restored from the object store");
+                return released;
+            }
         }
         match self.ownership.release(&self.ownership.fence(&key, epoch)).await {
             Ok(()) => {
@@ -150,6 +164,34 @@ impl OwnershipDriver {
             Err(OwnershipError::Stale { .. }) => Some(Event::Outdated { epoch }),
             Err(error) => {
                 warn!(%sandbox, %error, "its ownership is not given up yet; it is tried again");
+                None
+            }
+        }
+    }
+
+    /// Lets any node take over a sandbox that has left this one.
+    async fn put_away(
+        &self,
+        sandbox: &LocalSandbox,
+        key: &SandboxKey,
+        owner: &Owner,
+        stored: &PushedRecord,
+    ) -> Option<Event> {
+        let epoch = owner.epoch;
+        let fence = self.ownership.fence(key, epoch);
+        let description = stored.description.clone().unwrap_or_default().into_bytes();
+        match self
+            .ownership
+            .store_away(&fence, owner, stored.destination.clone(), description)
+            .await
+        {
+            Ok(()) => {
+                info!(%sandbox, "stored away: any node can restore it from the object store");
+                Some(Event::Released { epoch })
+            }
+            Err(OwnershipError::Stale { .. }) => Some(Event::Outdated { epoch }),
+            Err(error) => {
+                warn!(%sandbox, %error, "not stored away yet; it is tried again");
                 None
             }
         }

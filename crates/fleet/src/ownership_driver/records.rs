@@ -7,7 +7,8 @@ use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};
 use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
 use isolet_sandbox::{LocalSandbox, PushedSnapshot, SnapshotId, SnapshotRecords};
-use std::sync::Arc;
+use isolet_wire::node::NodeName;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
@@ -26,6 +27,18 @@ impl SnapshotRecords for Records {
         snapshot: &'a PushedSnapshot,
     ) -> RecordedFuture<'a, Vec<SnapshotId>> {
         Box::pin(async move { self.0.record_pushed(sandbox, snapshot).await })
+    }
+
+    fn departs<'a>(
+        &'a self,
+        sandbox: &'a LocalSandbox,
+        description: &'a str,
+    ) -> RecordedFuture<'a, ()> {
+        Box::pin(async move { self.0.record_departure(sandbox, description).await })
+    }
+
+    fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
+        Box::pin(async move { self.0.check_records(sandbox).await })
     }
 
     fn deleted<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
@@ -69,6 +82,78 @@ impl OwnershipDriver {
             Ok(unneeded)
         };
         written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+    }
+
+    async fn check_records(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {
+        if self.epoch(sandbox).is_none() {
+            // One of the class `node` is followed within a second of its creation.
+            let _ = self.own(sandbox).await;
+        }
+        let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
+        let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
+        let checked = self.ownership.check(&self.ownership.fence(&key, epoch)).await;
+        checked.map(drop).map_err(|error| self.not_recorded(sandbox, epoch, &error))
+    }
+
+    async fn record_departure(
+        &self,
+        sandbox: &LocalSandbox,
+        description: &str,
+    ) -> Result<(), NotRecorded> {
+        let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
+        let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
+        let _turn = self.recording.lock().await;
+        let written = async {
+            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
+                return Ok(false);
+            };
+            record.is_final = true;
+            record.description = Some(description.to_owned());
+            record.destination = self.destination(&key);
+            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
+            Ok(true)
+        };
+        match written.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(NotRecorded::Unavailable("no snapshot of it is recorded".to_owned())),
+            Err(error) => Err(self.not_recorded(sandbox, epoch, &error)),
+        }
+    }
+
+    fn destination(&self, key: &SandboxKey) -> Option<NodeName> {
+        let all = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(key).cloned()
+    }
+
+    /// Names the node to which a sandbox is moved, or none any more.
+    pub(crate) fn set_destination(&self, key: &SandboxKey, node: Option<NodeName>) {
+        let mut all = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
+        match node {
+            Some(node) => drop(all.insert(key.clone(), node)),
+            None => drop(all.remove(key)),
+        }
+    }
+
+    /// Lets other nodes take a sandbox over that has left this one. Returns whether they can.
+    pub(crate) async fn store_away(&self, sandbox: &LocalSandbox) -> bool {
+        let Some(key) = key(sandbox) else { return false };
+        let away = async {
+            loop {
+                self.table().learn(&sandbox.name, Event::Delete);
+                self.drain(&sandbox.name).await;
+                match self.table().phase(&sandbox.name) {
+                    // The task that follows all sandboxes may be performing its actions.
+                    Some(Phase::Stopping { .. } | Phase::Released { .. }) => {}
+                    _ => return,
+                }
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+        };
+        if tokio::time::timeout(END_WAIT, away).await.is_err() {
+            warn!(%sandbox, "it has left this node, and the fleet does not know it yet");
+        }
+        let owner = self.ownership.owner_in_etcd(&key).await;
+        owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_stored()))
     }
 
     async fn record_deleted(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {

@@ -50,6 +50,9 @@ impl Node {
                 Err(error) => return Err(unavailable(error.to_string())),
             }
         }
+        for id in ids {
+            self.service.returns(tenant, id);
+        }
         Ok(())
     }
 

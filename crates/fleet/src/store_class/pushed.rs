@@ -1,7 +1,7 @@
 //! The record in etcd of the snapshots from which a sandbox of the class `store` can be restored. Its key
 //! is fenced by the epoch of the owner, and is deleted when the ownership is given up.
 
-use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::{Fence, Ownership, OwnershipError};
 use isolet_sandbox::{Error, PushedSnapshot, Service, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
@@ -38,13 +38,26 @@ pub(crate) struct PushedRecord {
     /// The sandbox has not run since the newest snapshot.
     #[serde(default)]
     pub(crate) is_final: bool,
+    /// With `is_final`: what the sandbox is, for nodes that show it without restoring it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) description: Option<String>,
+    /// With `is_final`: the node to which it is moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) destination: Option<NodeName>,
     /// The snapshots, newest first.
     snapshots: Vec<RecordedSnapshot>,
 }
 
 impl Default for PushedRecord {
     fn default() -> Self {
-        Self { v: VERSION, is_deleted: false, is_final: false, snapshots: Vec::new() }
+        Self {
+            v: VERSION,
+            is_deleted: false,
+            is_final: false,
+            description: None,
+            destination: None,
+            snapshots: Vec::new(),
+        }
     }
 }
 
@@ -86,11 +99,29 @@ impl PushedRecord {
     /// needs any more.
     pub(crate) fn add(&mut self, new: RecordedSnapshot) -> Vec<SnapshotId> {
         self.is_final = false;
+        self.description = None;
+        self.destination = None;
         self.snapshots.retain(|known| known.snapshot.id != new.snapshot.id);
         self.snapshots.push(new);
         self.snapshots.sort_by_key(|one| std::cmp::Reverse(one.snapshot.created_at_ms));
         self.snapshots.truncate(RECORDED_MAX);
         self.automatic().skip(KEPT).collect()
+    }
+
+    /// Deletes the record: nothing is restored from it any more.
+    ///
+    /// # Errors
+    /// As of [`Ownership::delete_fenced`].
+    pub(crate) async fn delete(ownership: &Ownership, fence: &Fence) -> Result<(), OwnershipError> {
+        ownership.delete_fenced(fence, NAME).await
+    }
+
+    /// Whether the ownership of a sandbox that its node lacks must not be given up, because it can be
+    /// restored. What a move that did not happen has left of one of the class `node` does not count.
+    pub(crate) fn keeps(&self, owner: &Owner) -> bool {
+        let lives_on =
+            owner.class == Class::Store || owner.custody != Custody::Held || self.is_final;
+        lives_on && !self.restorable().is_empty()
     }
 
     /// The snapshots that can be restored, newest first.
@@ -132,6 +163,7 @@ mod tests {
                 created_at_ms: at,
                 pushed_at_ms: at,
                 automatic,
+                asleep: false,
             },
             node: NodeName::parse("a").unwrap(),
             epoch: Epoch::of_revision(7),

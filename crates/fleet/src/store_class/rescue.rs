@@ -4,7 +4,7 @@ use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::key;
 use crate::store_class::pushed::{PushedRecord, discard};
-use isolet_cluster::model::{Class, Label, Labels, Member, NodeState, Owner, SandboxKey};
+use isolet_cluster::model::{Class, Custody, Label, Labels, Member, NodeState, Owner, SandboxKey};
 use isolet_cluster::ownership::{OwnershipError, TakenOver};
 use isolet_cluster::placement::{PlacementRequest, place};
 use isolet_http::fleet::{FleetError, Peer, Rescue, Whereabouts};
@@ -40,18 +40,21 @@ impl Node {
             None => self.ownership.owner_in_etcd(&key).await.map_err(|e| unavailable(&e))?,
         };
         let Some(owner) = owner else { return Ok(Rescue::Owner(Whereabouts::Nowhere)) };
-        if self.owns(&owner) || !self.is_without_lease(&owner.node) {
+        let is_stored = owner.is_stored();
+        if !is_stored && (self.owns(&owner) || !self.is_without_lease(&owner.node)) {
             return Ok(Rescue::Owner(self.whereabouts(&owner)));
         }
         // A removed node was declared dead before.
         let is_dead = matches!(self.state_of(&owner.node), None | Some(NodeState::Dead));
         let node_dead =
             || FleetError::NodeDead { node: owner.node.clone(), sandbox: sandbox.clone() };
-        if owner.class == Class::Node {
-            return match is_dead {
-                true => Err(node_dead()),
-                false => Ok(Rescue::Owner(self.whereabouts(&owner))),
-            };
+        // One of the class `node` that was being moved can be restored.
+        let waits = owner.class == Class::Node && !is_stored;
+        if waits && !is_dead {
+            return Ok(Rescue::Owner(self.whereabouts(&owner)));
+        }
+        if waits && owner.custody == Custody::Held {
+            return Err(node_dead());
         }
         let stored = PushedRecord::read(&self.ownership, &key).await;
         let stored = stored.map_err(|error| unavailable(&error))?;
@@ -63,15 +66,26 @@ impl Node {
                 return Ok(Rescue::Owner(Whereabouts::Nowhere));
             }
             Some(stored) if !stored.restorable().is_empty() => {}
-            _ if is_dead => return Err(node_dead()),
+            _ if is_dead && !is_stored => return Err(node_dead()),
             _ => {
                 let node = owner.node.clone();
                 let sandbox = sandbox.clone();
                 return Err(FleetError::NoSnapshot { node, sandbox });
             }
         }
+        if let Some(to) = owner.destination.as_ref().filter(|_| is_stored) {
+            if *to == self.settings.node {
+                let region = self.settings.region.to_string();
+                return self.take_over(&key, &owner, &region, tenant, sandbox).await;
+            }
+            // It is on its way there, and its credentials too.
+            if let Some(member) = self.member(to).filter(|to| to.state == NodeState::Ready) {
+                let address = member.record.address.into();
+                return Ok(Rescue::Ask(Peer { node: to.clone(), address }));
+            }
+        }
         match self.rescuer(&key, &owner)? {
-            None => self.take_over(&key, &owner, tenant, sandbox).await,
+            None => self.take_over(&key, &owner, &owner.region, tenant, sandbox).await,
             Some(peer) => Ok(Rescue::Ask(peer)),
         }
     }
@@ -79,9 +93,10 @@ impl Node {
     /// The node that takes a sandbox over; `None`: this one. It must be in the region in which the
     /// sandbox was placed.
     fn rescuer(&self, key: &SandboxKey, owner: &Owner) -> Result<Option<Peer>, FleetError> {
+        let is_node = owner.class == Class::Node;
         let may = |member: &Member| {
             member.accepts_sandboxes()
-                && member.record.store
+                && (member.record.store || is_node && self.service.has_snapshot_store())
                 && member.record.region.as_str() == owner.region
         };
         if self.current_members().get(&self.settings.node).is_some_and(may) {
@@ -111,10 +126,11 @@ impl Node {
         Ok(Some(peer).filter(|peer| peer.node != self.settings.node))
     }
 
-    async fn take_over(
+    pub(crate) async fn take_over(
         &self,
         key: &SandboxKey,
         from: &Owner,
+        region: &str,
         tenant: &TenantId,
         sandbox: &SandboxId,
     ) -> Result<Rescue, FleetError> {
@@ -126,8 +142,11 @@ impl Node {
             warn!(sandbox = %key, "an outdated copy on this node does not end");
             return Err(FleetError::Restoring(sandbox.clone()));
         }
-        let reason = format!("node {} had lost its lease", from.node);
-        let taken = self.ownership.take_over(key, from, &reason).await;
+        let reason = match from.is_stored() {
+            true => "restored from the object store".to_owned(),
+            false => format!("node {} had lost its lease", from.node),
+        };
+        let taken = self.ownership.take_over_into(key, from, region, &reason).await;
         match taken {
             Ok(TakenOver::Won(owner)) => {
                 info!(sandbox = %key, from = %from.node, epoch = %owner.epoch, "taken over");
@@ -147,7 +166,11 @@ impl Node {
     /// Gives up the ownership of another node, which has no lease.
     async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), OwnershipError> {
         let fence = self.ownership.fence(key, owner.epoch);
-        match self.ownership.release_of(&fence, &owner.node).await {
+        let given_up = match owner.is_stored() {
+            true => self.ownership.release_stored(&fence).await,
+            false => self.ownership.release_of(&fence, &owner.node).await,
+        };
+        match given_up {
             // Another node owns it now, or none does.
             Err(OwnershipError::Stale { .. }) => Ok(()),
             done => done,
@@ -166,7 +189,8 @@ impl Node {
         let Some(key) = key(tenant, sandbox) else { return Ok(()) };
         let given_up: Result<(), OwnershipError> = async {
             let owner = self.ownership.owner_in_etcd(&key).await?;
-            let Some(owner) = owner.filter(|owner| !self.owns(owner)) else { return Ok(()) };
+            let is_other = |owner: &Owner| !self.owns(owner) && !owner.is_stored();
+            let Some(owner) = owner.filter(is_other) else { return Ok(()) };
             if !matches!(self.state_of(&owner.node), None | Some(NodeState::Dead)) {
                 return Ok(());
             }

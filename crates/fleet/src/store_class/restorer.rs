@@ -6,16 +6,19 @@
 //! record of ownership with a snapshot in the store is given up only when the sandbox was deleted.
 
 use crate::error::unavailable;
+use crate::ownership_driver::OwnershipDriver;
 use crate::sandbox_key::key;
 use crate::store_class::pushed::{PushedRecord, discard};
-use isolet_cluster::model::{Class, Epoch, Owner, SandboxKey};
-use isolet_cluster::ownership::{Ownership, OwnershipError, TakenOver};
+use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
+use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, TakenOver};
 use isolet_http::fleet::{FleetError, Presence};
-use isolet_sandbox::{Error, RestoredFrom, SandboxId, Service, StoredSandbox, TenantId};
+use isolet_sandbox::{
+    CredentialSpec, Error, RestoredFrom, SandboxId, Service, StoredSandbox, TenantId,
+};
 use isolet_wire::node::NodeName;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -25,6 +28,8 @@ const RESTORE_WAIT: Duration = Duration::from_secs(30);
 /// Maximum number of remembered takeovers whose restore has not succeeded. When there are more, all are
 /// forgotten, and their restores renew the epoch once more.
 const TAKEN_MAX: usize = 10_000;
+/// How long values of credentials wait for the sandbox that is moved here.
+const GIVEN_WAIT: Duration = Duration::from_secs(15 * 60);
 /// Why a node renews its own epoch.
 const RENEWED: &str = "restored from the object store";
 
@@ -45,6 +50,31 @@ struct State {
     /// Takeovers by this process of which nothing was restored yet. Other ownerships are renewed
     /// before a restore, so that a copy of an earlier data directory has an outdated epoch.
     taken: HashSet<(SandboxKey, Epoch)>,
+    /// Values of credentials of sandboxes that are moved here, until they are restored.
+    given: HashMap<SandboxKey, Given>,
+    /// Sandboxes that this node is moving away. Requests for them wait for the end.
+    moving: HashMap<SandboxKey, watch::Receiver<()>>,
+}
+
+/// Values of credentials, and when they came.
+struct Given {
+    at: Instant,
+    credentials: Vec<CredentialSpec>,
+}
+
+/// A move of a sandbox to another node. Requests for the sandbox wait until it is dropped.
+pub(crate) struct Moving {
+    restorer: Arc<Restorer>,
+    driver: Arc<OwnershipDriver>,
+    key: SandboxKey,
+    _end: watch::Sender<()>,
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.driver.set_destination(&self.key, None);
+        self.restorer.lock().moving.remove(&self.key);
+    }
 }
 
 impl Restorer {
@@ -70,14 +100,59 @@ impl Restorer {
         state.taken.insert((sandbox.clone(), epoch));
     }
 
-    /// Whether this node owns a sandbox of the class `store`, as it knows, and does not have it.
+    /// Whether this node owns a sandbox that the object store has, as it knows, and does not have it.
     pub(crate) fn lacks(&self, tenant: &TenantId, sandbox: &SandboxId) -> bool {
         let Some(key) = key(tenant, sandbox) else { return false };
         if !self.service.has_sandbox(tenant, sandbox) {
             let owner = self.ownership.cached(&key);
-            return owner.is_some_and(|owner| owner.class == Class::Store);
+            let in_store =
+                |owner: Owner| owner.class == Class::Store || owner.custody != Custody::Held;
+            return owner.is_some_and(in_store) || self.service.has_departed(tenant, sandbox);
         }
-        self.lock().running.contains_key(&key)
+        let state = self.lock();
+        // While it stands still before it leaves, its calls wait in the queue of its driver.
+        let leaves = state.moving.contains_key(&key)
+            && self.service.local_sandbox(tenant, sandbox).is_none();
+        leaves || state.running.contains_key(&key)
+    }
+
+    /// Begins to move a sandbox to another node. `None`: it is being moved already.
+    pub(crate) fn begin_move(
+        self: &Arc<Self>,
+        driver: &Arc<OwnershipDriver>,
+        key: &SandboxKey,
+        to: NodeName,
+    ) -> Option<Moving> {
+        let mut state = self.lock();
+        if state.moving.contains_key(key) {
+            return None;
+        }
+        let (_end, ended) = watch::channel(());
+        state.moving.insert(key.clone(), ended);
+        driver.set_destination(key, Some(to));
+        let driver = Arc::clone(driver);
+        Some(Moving { restorer: Arc::clone(self), driver, key: key.clone(), _end })
+    }
+
+    /// Remembers the values of credentials of a sandbox that is moved here.
+    pub(crate) fn give(&self, key: &SandboxKey, credentials: Vec<CredentialSpec>) {
+        let mut state = self.lock();
+        state.given.retain(|_, given| given.at.elapsed() < GIVEN_WAIT);
+        if state.given.len() >= TAKEN_MAX {
+            state.given.clear();
+        }
+        if !credentials.is_empty() {
+            state.given.insert(key.clone(), Given { at: Instant::now(), credentials });
+        }
+    }
+
+    /// Waits while this node moves a sandbox away.
+    async fn moved(&self, key: &SandboxKey, sandbox: &SandboxId) -> Result<(), FleetError> {
+        let moving = self.lock().moving.get(key).cloned();
+        let Some(mut moving) = moving else { return Ok(()) };
+        // It resolves, with an error, when the sender is dropped.
+        let ended = timeout(RESTORE_WAIT, moving.changed()).await;
+        ended.map(drop).map_err(|_| FleetError::Restoring(sandbox.clone()))
     }
 
     /// Restores a sandbox, or waits for the restore that is under way.
@@ -90,6 +165,7 @@ impl Restorer {
         sandbox: &SandboxId,
     ) -> Outcome {
         let Some(key) = key(tenant, sandbox) else { return Ok(Presence::Here(None)) };
+        self.moved(&key, sandbox).await?;
         let mut end = {
             let mut state = self.lock();
             match state.running.get(&key) {
@@ -123,12 +199,14 @@ impl Restorer {
         }
         let owner = self.ownership.owner_in_etcd(key).await;
         let owner = owner.map_err(|error| unavailable(&error))?;
-        let Some(owner) = owner.filter(|owner| owner.node == self.here) else {
+        let is_here = |owner: &Owner| owner.node == self.here && !owner.is_stored();
+        let Some(owner) = owner.filter(is_here) else {
             return Ok(Presence::NotOwner);
         };
         let stored = PushedRecord::read(&self.ownership, key).await;
         // Placed for a request that creates it.
         let Some(stored) = stored.map_err(|error| unavailable(&error))? else {
+            self.service.returns(tenant, sandbox);
             return Ok(Presence::Here(None));
         };
         if stored.restorable().is_empty() {
@@ -173,10 +251,15 @@ impl Restorer {
         sandbox: &SandboxId,
     ) -> Result<RestoredFrom, FleetError> {
         let has_run_since = !stored.is_final;
+        let fence = self.ownership.fence(key, owner.epoch);
+        let whole = stored.clone();
+        let given = self.lock().given.get(key).map(|given| given.credentials.clone());
+        let given = given.unwrap_or_default();
         if stored.is_final {
             // From now on it may run.
             stored.is_final = false;
-            let fence = self.ownership.fence(key, owner.epoch);
+            stored.description = None;
+            stored.destination = None;
             let written = stored.write(&self.ownership, &fence).await;
             written.map_err(|error| unavailable(&error))?;
         }
@@ -187,10 +270,15 @@ impl Restorer {
                 snapshot: one.snapshot.clone(),
                 node: one.node.to_string(),
                 has_run_since: has_run_since || !newest,
+                credentials: given.clone(),
             };
             match self.service.restore_stored(tenant, sandbox, from).await {
                 Ok(restored) => {
                     info!(sandbox = %key, epoch = %owner.epoch, snapshot = %restored.snapshot, "restored on this node");
+                    self.lock().given.remove(key);
+                    if owner.class == Class::Node {
+                        self.end_move(key, &fence, &stored, tenant).await;
+                    }
                     return Ok(restored);
                 }
                 // A client has deleted it from the store.
@@ -206,7 +294,32 @@ impl Restorer {
             }
         }
         warn!(sandbox = %key, reason, "not restored");
+        if whole.is_final
+            && !self.service.has_sandbox(tenant, sandbox)
+            && let Err(error) = whole.write(&self.ownership, &fence).await
+        {
+            warn!(sandbox = %key, %error, "the next restore reports changes of which it cannot know");
+        }
         Err(FleetError::NotRestored { sandbox: sandbox.clone(), reason })
+    }
+}
+
+impl Restorer {
+    /// Removes the snapshots with which a sandbox of the class `node` came. If that fails, they are
+    /// removed with the sandbox.
+    async fn end_move(
+        &self,
+        key: &SandboxKey,
+        fence: &Fence,
+        stored: &PushedRecord,
+        tenant: &TenantId,
+    ) {
+        match PushedRecord::delete(&self.ownership, fence).await {
+            Ok(()) => discard(&self.service, tenant, stored.automatic().collect()),
+            Err(error) => {
+                warn!(sandbox = %key, %error, "the snapshots with which it came stay in the store");
+            }
+        }
     }
 }
 

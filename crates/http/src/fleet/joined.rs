@@ -2,6 +2,7 @@
 
 use crate::fleet::Fleet;
 use crate::fleet::creating::CreatingRequests;
+use crate::fleet::draining::Drains;
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ pub(crate) struct JoinedFleet {
     pub(crate) sessions: Remembered<SandboxId>,
     /// The node of each snapshot that was found on another node.
     pub(crate) snapshots: Remembered<NodeName>,
+    /// The drain of this node.
+    pub(crate) drains: Drains,
 }
 
 impl JoinedFleet {
@@ -29,6 +32,7 @@ impl JoinedFleet {
             creating: CreatingRequests::default(),
             sessions: Remembered::default(),
             snapshots: Remembered::default(),
+            drains: Drains::default(),
         }
     }
 }

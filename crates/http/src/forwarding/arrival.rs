@@ -196,7 +196,16 @@ impl Arrivals {
     ) -> Result<Option<Box<RestoredFrom>>, ApiError> {
         let not_owner = || errors::not_owner(&target.sandbox);
         let joined = self.app.fleet.as_ref().ok_or_else(not_owner)?;
-        let owner = owner_of(&*joined.fleet, &target.tenant, &target.sandbox).await?;
+        let fleet = &*joined.fleet;
+        let mut owner = owner_of(fleet, &target.tenant, &target.sandbox).await?;
+        let is_older = |epoch: u64| epoch < target.epoch;
+        if let Whereabouts::Here { epoch } | Whereabouts::There { epoch, .. } = owner
+            && is_older(epoch)
+        {
+            // The other node knows more.
+            fleet.forget(&target.tenant, &target.sandbox, epoch);
+            owner = fleet.find(&target.tenant, &target.sandbox).await?;
+        }
         let owned = matches!(owner, Whereabouts::Here { epoch } if epoch == target.epoch);
         if !owned {
             return Err(not_owner());

@@ -2,6 +2,8 @@
 //! the node that received the request, and before its audit log: the node that does the work records
 //! it.
 
+mod stored_away;
+
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::error_response;
@@ -11,7 +13,7 @@ use crate::fleet::{Fleet, PlacedSandbox, PlacementWish, Whereabouts};
 use crate::forwarding::arrival::Arrived;
 use crate::forwarding::forward::{self, NotAnswered};
 use crate::forwarding::locate::{self, SnapshotPlace};
-use crate::forwarding::lookup::rescue::{self, Settled, settled_owner};
+use crate::forwarding::lookup::rescue::{self, Settled, settled};
 use crate::forwarding::outgoing::Outgoing;
 use crate::forwarding::peer_head::PeerTarget;
 use crate::forwarding::route_table::{Routing, routing};
@@ -28,6 +30,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use isolet_sandbox::{RestoredFrom, SessionId, SnapshotId};
 use std::sync::Arc;
+use stored_away::StoredAnswer;
 
 /// How many nodes a request is sent to. The second is the one that owns the sandbox now.
 const NODES_MAX: usize = 2;
@@ -123,12 +126,26 @@ impl Work<'_> {
         next: Next,
     ) -> Result<Response, ApiError> {
         let Some(named) = named else { return Ok(next.run(request).await) };
-        let mut located = match self.owner(&named).await {
+        let shows_stored = stored_away::answers(&request);
+        let mut located = match self.owner(&named, !shows_stored).await {
             Err(failure) if failure.code == "node_dead" && rescue::deletes(&request) => {
                 return rescue::abandon(self.app, self.fleet(), self.caller, &named.id).await;
             }
             located => located?,
         };
+        if matches!(located.owner, Whereabouts::Stored { .. }) {
+            if !shows_stored {
+                // It was stored away while this request was about to create it.
+                return Err(errors::owner_moved(&named.id));
+            }
+            let work = (self.app, self.fleet(), self.caller);
+            match stored_away::answer(work, &named.id, request, next).await? {
+                StoredAnswer::Answered(response) => return Ok(response),
+                StoredAnswer::Restore(request, next) => {
+                    return Box::pin(self.by_restored(named, request, next)).await;
+                }
+            }
+        }
         if !matches!(located.owner, Whereabouts::There { .. }) {
             return Ok(self.here(&named, &located, request, next).await);
         }
@@ -158,7 +175,7 @@ impl Work<'_> {
                     if !again || attempt == NODES_MAX || !outgoing.is_repeatable() {
                         break;
                     }
-                    located = self.owner(&named).await?;
+                    located = self.owner(&named, true).await?;
                     continue;
                 }
             };
@@ -172,17 +189,40 @@ impl Work<'_> {
                     if !outgoing.is_repeatable() {
                         break;
                     }
-                    located = self.owner(&named).await?;
+                    located = self.owner(&named, true).await?;
                 }
             }
         }
         Err(failed.unwrap_or_else(|| errors::owner_moved(&named.id)))
     }
 
+    /// Answers a request for a sandbox that only the object store has after it was restored.
+    async fn by_restored(
+        &self,
+        named: NamedSandbox,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, ApiError> {
+        let located = self.owner(&named, true).await?;
+        let Whereabouts::There { peer, epoch } = &located.owner else {
+            return Ok(self.here(&named, &located, request, next).await);
+        };
+        let tenant = self.caller.tenant.clone();
+        let target = PeerTarget { tenant, sandbox: named.id.clone(), epoch: *epoch };
+        let mut outgoing = Outgoing::new(request, Some(self.caller));
+        let cancellation = self.app.cancellations.subscribe(self.caller);
+        let target = Some(target);
+        match forward::send(self.fleet(), peer, &mut outgoing, target, cancellation).await? {
+            Some(answer) => answer.relay(peer, &mut outgoing, None),
+            None => Err(errors::owner_moved(&named.id)),
+        }
+    }
+
     /// The owner of a sandbox, which the request may create.
-    async fn owner(&self, named: &NamedSandbox) -> Result<Located, ApiError> {
+    async fn owner(&self, named: &NamedSandbox, restores: bool) -> Result<Located, ApiError> {
         let tenant = &self.caller.tenant;
-        let Settled { owner, restored } = settled_owner(self.fleet(), tenant, &named.id).await?;
+        let Settled { owner, restored } =
+            settled(self.fleet(), tenant, &named.id, restores).await?;
         if owner != Whereabouts::Nowhere || !named.creates {
             return Ok(Located { owner, is_new: false, restored });
         }

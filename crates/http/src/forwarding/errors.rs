@@ -98,6 +98,18 @@ impl From<FleetError> for ApiError {
                 "nothing was done, and its snapshot stays in the store; retry, or ask the operator",
             )
             .retry_after(RESTORING_RETRY_S),
+            FleetError::NoNode(_) => Self::new(
+                StatusCode::NOT_FOUND,
+                "no_node",
+                message,
+                "GET /v1/nodes lists all nodes",
+            ),
+            FleetError::NoTarget(_) => Self::new(
+                StatusCode::CONFLICT,
+                "no_target",
+                message,
+                "choose another node or region; GET /v1/nodes lists them",
+            ),
             FleetError::TooManySandboxes { max } => {
                 isolet_sandbox::Error::TooManySandboxes { max }.into()
             }

@@ -1,10 +1,13 @@
 //! Questions of one node to another that are no requests of a client.
 
+pub(crate) mod drain;
 pub(crate) mod images;
+pub(crate) mod moving;
 
 use crate::app::App;
 use crate::auth::caller::SocketPurpose;
 use crate::auth::tickets::TicketTarget;
+use crate::fleet::draining::{DrainOptions, DrainProgress};
 use crate::fleet::{Fleet, Peer, SendFailure};
 use crate::forwarding::errors;
 use crate::forwarding::peer_head::{AnswerKind, PeerCaller};
@@ -15,8 +18,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
-use isolet_sandbox::{SandboxId, SessionId, SnapshotId, TenantId};
+use isolet_sandbox::{Arrival, CredentialSpec, SandboxId, SessionId, SnapshotId, TenantId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -24,8 +28,8 @@ use tokio::time::timeout;
 pub(crate) const PATH: &str = "/fleet/call";
 /// How long a node may take to answer. It looks into its memory, or writes a record.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// The longest answer: a caller with its ids, or the indexes of all layers of an image.
-const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// The longest answer: the indexes of all layers of an image, the record of a sandbox with 16 KiB of metadata, or what a drain has left.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +47,14 @@ pub(crate) enum NodeCall {
     FindLayers { tenant: TenantId, layers: Vec<String> },
     /// Has the tenant an image of this name on this node that no registry has, or with this digest?
     FindImage { tenant: TenantId, image: String },
+    /// May a sandbox be moved to this node?
+    MayArrive { tenant: TenantId, arrival: Arrival },
+    /// A sandbox comes, with these values of credentials, which only this call has.
+    Expect { tenant: TenantId, sandbox: SandboxId, credentials: Vec<CredentialSpec> },
+    /// Take over and restore a sandbox that was stored away to be moved here.
+    Receive { tenant: TenantId, sandbox: SandboxId },
+    /// Move all sandboxes of this node away, or say how far that is.
+    Drain { begin: Option<DrainOptions> },
 }
 
 /// An answer. `None`: there is none.
@@ -56,6 +68,27 @@ pub(crate) struct NodeAnswer {
     pub(crate) layers: Vec<usize>,
     #[serde(default)]
     pub(crate) image: Option<images::FoundImage>,
+    /// Why the node does not do it.
+    #[serde(default)]
+    pub(crate) refused: Option<Refused>,
+    /// The record of the sandbox that was moved.
+    #[serde(default)]
+    pub(crate) record: Option<Value>,
+    #[serde(default)]
+    pub(crate) drain: Option<DrainProgress>,
+}
+
+/// An error of the node that was asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self { code: error.code.to_owned(), message: error.message }
+    }
 }
 
 /// Asks a node.
@@ -66,6 +99,19 @@ pub(crate) async fn ask(
     fleet: &dyn Fleet,
     peer: &Peer,
     call: &NodeCall,
+) -> Result<NodeAnswer, ApiError> {
+    ask_within(fleet, peer, call, ANSWER_WAIT).await
+}
+
+/// Asks a node for something that takes longer.
+///
+/// # Errors
+/// As of [`ask`].
+pub(crate) async fn ask_within(
+    fleet: &dyn Fleet,
+    peer: &Peer,
+    call: &NodeCall,
+    wait: Duration,
 ) -> Result<NodeAnswer, ApiError> {
     let text = serde_json::to_vec(call).unwrap_or_default();
     let mut request = Request::new(Body::from(text));
@@ -82,8 +128,8 @@ pub(crate) async fn ask(
         let good = node && head.status.is_success();
         Ok(good.then(|| serde_json::from_slice(&body.to_bytes()).ok()).flatten())
     };
-    let late = || SendFailure::Lost(format!("no answer within {} s", ANSWER_WAIT.as_secs()));
-    let answered = timeout(ANSWER_WAIT, asked).await.unwrap_or_else(|_| Err(late()));
+    let late = || SendFailure::Lost(format!("no answer within {} s", wait.as_secs()));
+    let answered = timeout(wait, asked).await.unwrap_or_else(|_| Err(late()));
     let answered = answered.map_err(|failure| errors::node_unreachable(peer, &failure))?;
     answered.ok_or_else(|| errors::bad_node(peer))
 }
@@ -122,6 +168,25 @@ pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response
         }
         NodeCall::FindImage { tenant, image } => {
             answer.image = images::image(app, &tenant, &image);
+        }
+        NodeCall::MayArrive { tenant, arrival } => {
+            answer.refused = moving::may_arrive(app, &tenant, &arrival).await.err().map(Into::into);
+        }
+        NodeCall::Expect { tenant, sandbox, credentials } => {
+            if let Some(joined) = &app.fleet {
+                joined.fleet.expect(&tenant, &sandbox, credentials);
+            }
+        }
+        NodeCall::Receive { tenant, sandbox } => {
+            match moving::receive(app, &tenant, &sandbox).await {
+                Ok(record) => answer.record = Some(record),
+                Err(error) => answer.refused = Some(error.into()),
+            }
+        }
+        NodeCall::Drain { begin } => {
+            if let Some(joined) = &app.fleet {
+                answer.drain = drain::here(app, joined, begin);
+            }
         }
     }
     Ok(Json(answer).into_response())

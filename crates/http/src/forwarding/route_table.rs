@@ -162,7 +162,7 @@ mod tests {
     use crate::router::native::native;
 
     /// Routes that the node that received the request answers, and why.
-    const LOCAL: [(&str, &str); 34] = [
+    const LOCAL: [(&str, &str); 36] = [
         ("GET /health", "is about this node"),
         ("GET /metrics", "is about this node"),
         ("GET /v1/audit", "each node has a log of its own"),
@@ -187,6 +187,8 @@ mod tests {
         ("POST /v1/nodes/{node}/cordon", "every node can write the records of nodes"),
         ("POST /v1/nodes/{node}/uncordon", "every node can write the records of nodes"),
         ("POST /v1/nodes/{node}/declare-dead", "every node can write the records of nodes"),
+        ("POST /v1/nodes/{node}/drain", "every node asks that node"),
+        ("GET /v1/nodes/{node}/drain", "every node asks that node"),
         ("GET /v1/pool/stats", "each node has a warm pool of its own"),
         ("POST /v1/pool/prime", "each node has a warm pool of its own"),
         ("POST /v1/pool/shutdown-prewarmed", "each node has a warm pool of its own"),

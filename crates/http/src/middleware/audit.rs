@@ -169,6 +169,8 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "cordon") => "node.cordon",
         ("POST", "uncordon") => "node.uncordon",
         ("POST", "declare-dead") => "node.declare_dead",
+        ("POST", "drain") => "node.drain",
+        ("POST", "move") => "sandbox.move",
         ("DELETE", "nodes") => "node.forget",
         ("POST", "sleep") => "sandbox.sleep",
         ("POST", "pause" | "hibernate") => "sandbox.pause",

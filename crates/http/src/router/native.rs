@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::dialects;
 use crate::routes::ports::{self, links, tcp};
-use crate::routes::sandboxes::{self, network};
+use crate::routes::sandboxes::{self, moving, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
     audit, contexts, events, exec, files, health, images, keys, metrics, nodes, processes,
@@ -22,6 +22,8 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(nodes::cordon))
         .routes(routes!(nodes::uncordon))
         .routes(routes!(nodes::declare_dead))
+        .routes(routes!(nodes::drain, nodes::drain_progress))
+        .routes(routes!(moving::move_sandbox))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))

@@ -133,7 +133,13 @@ impl EventSource for FollowedEvents {
     fn write(&mut self, events: Vec<Arc<SandboxEvent>>, out: &mut EventBuffer) -> ControlFlow<()> {
         for event in events {
             write_event(out, &event);
-            let is_last = matches!(event.kind, EventKind::Destroyed | EventKind::Superseded);
+            let is_last = matches!(
+                event.kind,
+                EventKind::Destroyed
+                    | EventKind::Superseded
+                    | EventKind::Evicted
+                    | EventKind::Moved
+            );
             if self.one && is_last {
                 return ControlFlow::Break(());
             }
@@ -184,6 +190,8 @@ mod tests {
             (EventKind::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
             (EventKind::Destroyed, "destroyed", ""),
             (EventKind::Superseded, "superseded", ""),
+            (EventKind::Evicted, "evicted", ""),
+            (EventKind::Moved, "moved", ""),
             (EventKind::SessionCreated(session.clone()), "session_created", r#","session":"s""#),
             (EventKind::SessionDeleted(session.clone()), "session_deleted", r#","session":"s""#),
             (

@@ -6,16 +6,21 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::fleet::draining::{DrainOptions, DrainProgress};
 use crate::fleet::{Fleet, NodeChange, NodeError, NodeInfo, NodeList};
 use crate::forwarding::errors::not_a_fleet;
+use crate::forwarding::lookup::peer_named;
+use crate::forwarding::node_call::drain;
+use crate::forwarding::node_call::{self, NodeCall};
 use crate::foundation::error::ApiError;
+use crate::foundation::json::{StrictJson, not_null};
 use crate::foundation::query::Query;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use isolet_sandbox::TenantId;
 use isolet_wire::node::NodeName;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A node that was removed.
@@ -159,6 +164,91 @@ pub(crate) async fn uncordon(
     Path(node): Path<String>,
 ) -> Result<Json<NodeInfo>, ApiError> {
     change(&app, &caller, &node, NodeChange::Uncordon).await
+}
+
+/// The limits of a drain. All fields are optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DrainNode {
+    /// The time in seconds after which no further move begins. Moves that run are finished.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    timeout_s: Option<u64>,
+}
+
+async fn drain_of(
+    app: &App,
+    caller: &Caller,
+    node: &str,
+    begin: Option<DrainOptions>,
+) -> Result<Json<DrainProgress>, ApiError> {
+    let fleet = operated(app, caller)?;
+    let name = named(node)?;
+    let joined = app.fleet.as_ref().ok_or_else(|| NodeError::Unknown(name.clone()))?;
+    if begin.is_some() {
+        fleet.change_node(&name, NodeChange::Cordon).await?;
+    }
+    let progress = if name == *fleet.here() {
+        drain::here(app, joined, begin)
+    } else {
+        let peer = peer_named(fleet, name.as_str());
+        let peer = peer.ok_or_else(|| NodeError::Unknown(name.clone()))?;
+        node_call::ask(fleet, &peer, &NodeCall::Drain { begin }).await?.drain
+    };
+    let none = || {
+        let message = format!("node \"{name}\" has not been drained since its server started");
+        let hint = "begin with POST /v1/nodes/{node}/drain";
+        ApiError::new(StatusCode::NOT_FOUND, "no_drain", message, hint)
+    };
+    Ok(Json(progress.ok_or_else(none)?))
+}
+
+/// Drain a node
+///
+/// Cordons the node and begins to move all its sandboxes to other nodes of their regions, four at a time;
+/// those of the class `store` that sleep are only stored away. Answers at once with the progress; if a
+/// drain runs, nothing begins. The node must run. Its snapshots stay on it. Needs a key of the tenant
+/// `default`.
+#[utoipa::path(
+    post, path = "/v1/nodes/{node}/drain", operation_id = "nodes_drain", tag = "nodes",
+    params(
+        ("node" = String, Path)
+    ),
+    request_body(content = DrainNode, example = json!({"timeout_s": 600})),
+    responses(
+        (status = 200, description = "The progress.", body = DrainProgress, example = json!({"node": "node-1", "running": true, "total": 12, "moved": 0, "stored": 0, "remaining": 12, "left": []})),
+        (status = 501, description = "The server is no node of a fleet.", body = ApiError)
+    )
+)]
+pub(crate) async fn drain(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<String>,
+    body: StrictJson<DrainNode>,
+) -> Result<Json<DrainProgress>, ApiError> {
+    let options = DrainOptions { timeout_s: body.value.timeout_s };
+    drain_of(&app, &caller, &node, Some(options)).await
+}
+
+/// Get the progress of a drain
+///
+/// Of the last drain since the server of the node started. Needs a key of the tenant `default`.
+#[utoipa::path(
+    get, path = "/v1/nodes/{node}/drain", operation_id = "nodes_drain_progress", tag = "nodes",
+    params(
+        ("node" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The progress.", body = DrainProgress),
+        (status = 501, description = "The server is no node of a fleet.", body = ApiError)
+    )
+)]
+pub(crate) async fn drain_progress(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<String>,
+) -> Result<Json<DrainProgress>, ApiError> {
+    drain_of(&app, &caller, &node, None).await
 }
 
 /// Declare a node dead

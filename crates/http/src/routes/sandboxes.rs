@@ -1,6 +1,7 @@
 //! Sandboxes: create, list, get, change, delete.
 
 pub(crate) mod credentials;
+pub(crate) mod moving;
 pub(crate) mod network;
 pub(crate) mod view;
 
@@ -313,8 +314,28 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let paging = Pagination::of(&uri, PAGE)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let items = page.items.into_iter().map(|info| view(&app, &caller, info)).collect();
-    let page = IdPage { items, last: page.next.map(String::from) };
+    let own = page.items.into_iter();
+    let mut items: Vec<_> =
+        own.map(|info| (info.id.to_string(), view(&app, &caller, info))).collect();
+    let mut more = page.next.is_some();
+    // Those that only the object store has are listed once: by the node that received the request.
+    if let Some(joined) = app.fleet.as_ref().filter(|_| !caller.forwarded) {
+        let after = paging.after.as_ref();
+        let stored = joined.fleet.stored_page(&caller.tenant, after, paging.limit).await;
+        let (stored, more_stored) = stored?;
+        more |= more_stored;
+        for one in stored {
+            let id = one.info.id.to_string();
+            items.push((id, SandboxView::from(one.info).in_store(one.region)));
+        }
+        items.sort_by(|one, other| one.0.cmp(&other.0));
+        items.dedup_by(|one, other| one.0 == other.0);
+        more |= items.len() > paging.limit;
+        items.truncate(paging.limit);
+    }
+    let last = items.last().filter(|_| more).map(|(id, _)| id.clone());
+    let items = items.into_iter().map(|(_, view)| view).collect();
+    let page = IdPage { items, last };
     Ok(paging.answer::<SandboxView, SandboxView>("/v1/sandboxes", page))
 }
 

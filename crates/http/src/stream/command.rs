@@ -186,7 +186,7 @@ impl RunningCommand {
     /// Reports the end of the session as the cause if it has broken the connection.
     fn end_reason(&self, error: AgentError) -> AgentError {
         match error {
-            AgentError::Destroyed(_) => error,
+            AgentError::Destroyed(_) | AgentError::Departed(_) => error,
             _ if self.orphaned() => AgentError::SessionEnded,
             _ => error,
         }

@@ -335,6 +335,10 @@ impl ShellSocket {
 
     /// Handles a broken connection: the sandbox or session was deleted, or the agent failed.
     async fn lost(&mut self, error: &AgentError) -> Flow {
+        if let AgentError::Departed(_) = error {
+            // The node that it is on now says what became of the shell.
+            return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
+        }
         if let AgentError::Destroyed(_) = error {
             let rest = self.decoder.close();
             self.chunks(&rest)?;

@@ -302,6 +302,9 @@ impl TerminalSocket {
 
     /// Handles a broken connection: the sandbox was deleted, or the agent failed.
     async fn lost(&mut self, error: &AgentError) -> Flow {
+        if let AgentError::Departed(_) = error {
+            return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
+        }
         if let AgentError::Destroyed(_) = error {
             let closed = Closed { signal: Some(KILLED), ..Closed::default() };
             self.connection.write(frames::exit(&closed))?;

@@ -1,6 +1,7 @@
 //! The commands that change the state of sandboxes or copy them.
 
 pub(crate) mod create;
+pub(crate) mod moving;
 pub(crate) mod pause;
 pub(crate) mod recover;
 pub(crate) mod remove;

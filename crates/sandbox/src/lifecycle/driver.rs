@@ -564,9 +564,11 @@ impl Driver {
             let cause = self.record.body.cause.as_ref();
             // Events come before the answer, so that a client which then follows the events sees
             // only later ones.
-            match (self.record.state, &self.record.body.superseded) {
-                (State::Destroyed, Some(_)) => self.inner.superseded(&self.entry),
-                (state, _) => self.inner.moved(&self.entry, was, state, cause),
+            let body = &self.record.body;
+            match (self.record.state, &body.superseded, body.departure) {
+                (State::Destroyed, Some(_), _) => self.inner.superseded(&self.entry),
+                (State::Destroyed, None, Some(why)) => self.inner.departed(&self.entry, why),
+                (state, ..) => self.inner.moved(&self.entry, was, state, cause),
             }
         }
         self.entry.view.send_replace(view);

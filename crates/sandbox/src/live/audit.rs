@@ -3,6 +3,8 @@
 
 use crate::live::entry;
 use crate::live::inner::Inner;
+use crate::model::events::EventKind;
+use crate::model::info::ownership::Departure;
 use crate::model::state::State;
 use isolet_store::audit::AuditEntry;
 
@@ -33,6 +35,20 @@ impl Inner {
         self.events.superseded(of);
         let tenant = of.tenant.as_str();
         let entry = AuditEntry::now(tenant, Some(of.id.as_str()), "sandbox.superseded");
+        self.audit.put(entry.with("from", "server"));
+    }
+}
+
+impl Inner {
+    /// Publishes that the sandbox has left this node.
+    pub(crate) fn departed(&self, of: &entry::SandboxEntry, why: Departure) {
+        let (kind, event) = match why {
+            Departure::Evicted => (EventKind::Evicted, "sandbox.evicted"),
+            Departure::Moved => (EventKind::Moved, "sandbox.moved"),
+        };
+        self.events.emit(of, kind);
+        let tenant = of.tenant.as_str();
+        let entry = AuditEntry::now(tenant, Some(of.id.as_str()), event);
         self.audit.put(entry.with("from", "server"));
     }
 }

@@ -147,6 +147,11 @@ impl SandboxEntry {
         self.suspended.store(suspended, Ordering::Release);
     }
 
+    /// Whether it lives on elsewhere once it is removed from this node.
+    pub(crate) fn lives_on(&self) -> bool {
+        self.view.borrow().record.body.lives_on()
+    }
+
     /// Why nothing can be done in the sandbox once its end is decided.
     pub(crate) fn destroyed(&self) -> Option<AgentError> {
         self.view.borrow().destroyed()

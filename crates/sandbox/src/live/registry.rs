@@ -19,6 +19,10 @@ use tokio::sync::broadcast;
 /// Maximum number of removals that wait for a reader. A reader that is further behind gets an error.
 const REMOVALS_MAX: usize = 1024;
 
+/// Maximum number of remembered departures. When there are more, all are forgotten; requests that are
+/// still on their way to them are minutes late.
+const DEPARTED_MAX: usize = 10_000;
+
 /// All entries and uid ranges.
 pub(crate) struct Registry {
     map: Mutex<Map>,
@@ -27,6 +31,9 @@ pub(crate) struct Registry {
 }
 
 struct Map {
+    /// Sandboxes that have left this node and live on elsewhere. A request that was on its way to one
+    /// must not create an empty one with its id.
+    departed: HashSet<OwnedId>,
     tenants: BTreeMap<TenantId, BTreeMap<SandboxId, Arc<SandboxEntry>>>,
     /// Unused ranges are assigned first, then those that were freed longest ago.
     next_slot: u32,
@@ -48,7 +55,12 @@ impl Registry {
             let used: HashSet<u32> = used.iter().copied().collect();
             (0..next_slot).filter(|slot| !used.contains(slot)).collect()
         };
-        let map = Mutex::new(Map { tenants: BTreeMap::new(), next_slot, free_slots });
+        let map = Mutex::new(Map {
+            departed: HashSet::new(),
+            tenants: BTreeMap::new(),
+            next_slot,
+            free_slots,
+        });
         let removals = broadcast::Sender::new(REMOVALS_MAX);
         Self { map, removals, creating: CreatingCalls::default() }
     }
@@ -95,6 +107,9 @@ impl Registry {
         make: impl FnOnce(Record) -> Arc<SandboxEntry>,
     ) -> Result<Reserved, Error> {
         let mut map = self.lock();
+        if map.departed.contains(&OwnedId { tenant: tenant.clone(), id: id.clone() }) {
+            return Err(Error::Departed(id.clone()));
+        }
         let count = match map.tenants.get(tenant) {
             Some(own) => match own.get(id) {
                 Some(entry) => return Ok(Reserved::Existing(Arc::clone(entry))),
@@ -148,9 +163,37 @@ impl Registry {
                 map.tenants.remove(&entry.tenant);
             }
             map.free_slots.push_back(entry.slot);
-            drop(map);
             let removed = OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() };
+            if entry.lives_on() {
+                if map.departed.len() >= DEPARTED_MAX {
+                    map.departed.clear();
+                }
+                map.departed.insert(removed.clone());
+            }
+            drop(map);
             self.report_removal(Arc::new(removed));
+        }
+    }
+
+    /// This node owns the id again, so a sandbox with it may be created.
+    pub(crate) fn returns(&self, tenant: &TenantId, id: &SandboxId) {
+        self.lock().departed.remove(&OwnedId { tenant: tenant.clone(), id: id.clone() });
+    }
+
+    /// Whether a sandbox with this id has left this node, and none has returned.
+    pub(crate) fn has_departed(&self, tenant: &TenantId, id: &SandboxId) -> bool {
+        let map = self.lock();
+        map.departed.contains(&OwnedId { tenant: tenant.clone(), id: id.clone() })
+    }
+
+    /// Why there is no sandbox with this id.
+    pub(crate) fn absence(&self, tenant: &TenantId, id: &SandboxId) -> Error {
+        let map = self.lock();
+        let found = map.tenants.get(tenant).and_then(|own| own.get(id));
+        let owned = OwnedId { tenant: tenant.clone(), id: id.clone() };
+        match found.is_some_and(|entry| entry.lives_on()) || map.departed.contains(&owned) {
+            true => Error::Departed(id.clone()),
+            false => Error::NoSandbox(id.clone()),
         }
     }
 

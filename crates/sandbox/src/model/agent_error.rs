@@ -52,6 +52,9 @@ pub enum AgentError {
     /// The sandbox was deleted while something ran or waited in it.
     #[error("sandbox {0} was deleted while this call was in it")]
     Destroyed(SandboxId),
+    /// The sandbox left this node while something ran or waited in it.
+    #[error("sandbox {0} left its node while this call was in it")]
+    Departed(SandboxId),
 }
 
 impl AgentError {

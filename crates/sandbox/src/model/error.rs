@@ -13,6 +13,17 @@ pub enum Error {
     /// The tenant has no sandbox with this id. The answer is the same if another tenant has one.
     #[error("no sandbox {0}")]
     NoSandbox(SandboxId),
+    /// The sandbox has left this node: another one has it, or the object store.
+    #[error("sandbox {0} has just left its node")]
+    Departed(SandboxId),
+    /// The sandbox cannot leave its node.
+    #[error("sandbox {id} cannot be moved: {reason}")]
+    NotMovable {
+        /// The id of the sandbox.
+        id: SandboxId,
+        /// Why, in words.
+        reason: String,
+    },
     /// A sandbox with this id already exists.
     #[error("sandbox {0} exists")]
     SandboxExists(SandboxId),

@@ -52,6 +52,11 @@ pub enum EventKind {
     Destroyed,
     /// Another node has taken the sandbox over. It is the last event of the sandbox on this node.
     Superseded,
+    /// The sandbox has slept for long, and only the object store has it now. It is the last event of
+    /// the sandbox on this node.
+    Evicted,
+    /// The sandbox is moved to another node. It is the last event of the sandbox on this node.
+    Moved,
     /// A session was created.
     SessionCreated(SessionId),
     /// A session was deleted.

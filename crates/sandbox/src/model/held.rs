@@ -4,6 +4,7 @@ pub(crate) mod cancel;
 
 use crate::model::error::Error;
 use crate::model::ids::SessionId;
+use crate::model::info::ownership::Departure;
 use crate::model::info::{EndedSandbox, Lost};
 use crate::model::record::Record;
 use crate::model::record::snapshot_layers::{LayerStack, RecordedLayer};
@@ -27,7 +28,7 @@ pub struct HeldSandbox {
     pub(crate) contents: HeldContents,
     since: Instant,
     expired: CancelToken,
-    release: oneshot::Sender<DeleteAnswer>,
+    release: oneshot::Sender<HoldEnd>,
     layers: mpsc::Sender<TakeLayer>,
 }
 
@@ -44,6 +45,8 @@ pub(crate) struct HeldContents {
     pub(crate) record: Record,
     /// Ids and records of its sessions.
     pub(crate) sessions: Vec<(SessionId, String)>,
+    /// Those of its sessions that a copy does not get, but the sandbox on another node.
+    pub(crate) own_sessions: Vec<(SessionId, String)>,
     /// What runs in it, and the states of shells that could not be saved.
     pub(crate) lost: Vec<Lost>,
 }
@@ -60,6 +63,11 @@ pub(crate) enum HoldPurpose {
     /// A copy before the sandbox is deleted because its lifetime has passed. Refused if it was
     /// extended since.
     Expiry,
+    /// A copy before the sandbox leaves this node.
+    Depart {
+        /// Refused unless the sandbox sleeps.
+        only_asleep: bool,
+    },
 }
 
 impl HoldPurpose {
@@ -67,6 +75,25 @@ impl HoldPurpose {
     pub(crate) fn deletes(self) -> bool {
         matches!(self, Self::Delete | Self::Expiry)
     }
+
+    /// Whether the sandbox stands until something is done about it after the copy.
+    pub(crate) fn stands(self) -> bool {
+        self.deletes() || self.departs()
+    }
+
+    /// Whether the sandbox leaves this node after the copy.
+    pub(crate) fn departs(self) -> bool {
+        matches!(self, Self::Depart { .. })
+    }
+}
+
+/// What becomes of a sandbox that stood still.
+#[derive(Debug)]
+pub(crate) enum HoldEnd {
+    /// It is deleted.
+    Delete(DeleteAnswer),
+    /// It leaves this node.
+    Depart(Departure, DeleteAnswer),
 }
 
 /// A moment at which a sandbox stood still, before the first pass of a copy.
@@ -82,15 +109,28 @@ pub(crate) type DeleteAnswer = oneshot::Sender<Result<EndedSandbox, Error>>;
 
 /// A [`HeldSandbox`] after its copy. Dropping it lets the sandbox continue.
 pub(crate) struct CopiedSandbox {
-    release: oneshot::Sender<DeleteAnswer>,
+    release: oneshot::Sender<HoldEnd>,
 }
 
 impl CopiedSandbox {
     /// Deletes the sandbox before any of its processes has continued. Without an answer, it
     /// continues, because it stood still for too long.
     pub(crate) async fn delete(self) -> Option<Result<EndedSandbox, Error>> {
+        self.end(HoldEnd::Delete).await
+    }
+
+    /// Removes the sandbox from this node before any of its processes has continued, without deleting
+    /// it. Without an answer, it continues, because it stood still for too long.
+    pub(crate) async fn depart(self, why: Departure) -> Option<Result<EndedSandbox, Error>> {
+        self.end(|answer| HoldEnd::Depart(why, answer)).await
+    }
+
+    async fn end(
+        self,
+        make: impl FnOnce(DeleteAnswer) -> HoldEnd,
+    ) -> Option<Result<EndedSandbox, Error>> {
         let (answer, answered) = oneshot::channel();
-        self.release.send(answer).ok()?;
+        self.release.send(make(answer)).ok()?;
         answered.await.ok()
     }
 }
@@ -98,7 +138,7 @@ impl CopiedSandbox {
 /// The driver's end of a [`HeldSandbox`].
 pub(crate) struct Holder {
     expired: CancelToken,
-    released: oneshot::Receiver<DeleteAnswer>,
+    released: oneshot::Receiver<HoldEnd>,
     layers: mpsc::Receiver<TakeLayer>,
 }
 
@@ -177,9 +217,9 @@ impl Holder {
         tokio::time::timeout_at(until.into(), self.layers.recv()).await.ok()?
     }
 
-    /// Waits until the other end is released or dropped, or `limit` has passed. Returns where to
-    /// answer if the sandbox shall be deleted.
-    pub(crate) async fn wait(self, limit: Duration) -> Option<DeleteAnswer> {
+    /// Waits until the other end is released or dropped, or `limit` has passed. Returns what becomes of
+    /// the sandbox, unless it continues.
+    pub(crate) async fn wait(self, limit: Duration) -> Option<HoldEnd> {
         let released = tokio::time::timeout(limit, self.released).await;
         if released.is_err() {
             self.expired.cancel();

@@ -9,7 +9,9 @@ mod limits;
 mod pool_kind;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_layers;
+pub(crate) mod stored_description;
 
+pub(crate) use class::check_class;
 pub(crate) use limits::check_limits;
 pub(crate) use pool_kind::{PoolKind, layers};
 
@@ -19,7 +21,7 @@ use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{PushedSnapshot, RestoredFrom};
+use crate::model::info::ownership::{Departure, PushedSnapshot, RestoredFrom};
 use crate::model::info::{AutoSnapshots, EndedSandbox, Lost, Patch, SandboxSpec, TTL_S_MAX};
 use crate::model::input::check_merged_size;
 use crate::model::network::Network;
@@ -133,6 +135,9 @@ pub(crate) struct RecordBody {
     /// The directory for its files, if another node has taken it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) superseded: Option<String>,
+    /// Why it leaves this node, if it is being removed without being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) departure: Option<Departure>,
     /// Of the class `store`: the newest snapshot from which another node can restore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pushed: Option<PushedSnapshot>,
@@ -229,6 +234,7 @@ impl RecordBody {
                 .changed(config, spec.snapshots)?,
             class: spec.class,
             superseded: None,
+            departure: None,
             pushed: None,
             restored_from: None,
         })
@@ -293,7 +299,11 @@ pub(crate) struct View {
 impl View {
     /// Why nothing can be done in the sandbox once its end is decided.
     pub(crate) fn destroyed(&self) -> Option<AgentError> {
-        (!self.record.state.visible()).then(|| AgentError::Destroyed(self.record.id.clone()))
+        let gone = match self.record.body.lives_on() {
+            true => AgentError::Departed,
+            false => AgentError::Destroyed,
+        };
+        (!self.record.state.visible()).then(|| gone(self.record.id.clone()))
     }
 }
 
@@ -384,6 +394,7 @@ impl Record {
             snapshots: AutoSnapshots::default(),
             class: SandboxClass::Node,
             superseded: None,
+            departure: None,
             pushed: None,
             restored_from: None,
         }

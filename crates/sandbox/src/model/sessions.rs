@@ -480,6 +480,13 @@ impl Sessions {
         copied.filter_map(|(id, held)| Some((id.clone(), held.session.json().ok()?))).collect()
     }
 
+    /// Ids and records of the other sessions, which move with the sandbox only.
+    pub(crate) fn uncopied(&self) -> Vec<(SessionId, String)> {
+        let all = self.lock();
+        let own = all.iter().filter(|(_, held)| held.session.life.is_some());
+        own.filter_map(|(id, held)| Some((id.clone(), held.session.json().ok()?))).collect()
+    }
+
     pub(crate) fn unwritten(&self) -> Vec<(SessionId, String)> {
         let all = self.lock();
         let dirty = all.iter().filter(|(_, held)| held.dirty);

@@ -71,6 +71,11 @@ impl UsageCounters {
         Self { since_ms: Some(steady_ms()), ..Self::default() }
     }
 
+    /// The totals when the sandbox continues on another machine, whose clock is another one.
+    pub(crate) fn elsewhere(self) -> Self {
+        Self { since_ms: Some(steady_ms()), counted: false, ..self }
+    }
+
     /// Whether the totals already include the current cgroups.
     pub(crate) fn counted(&self) -> bool {
         self.counted

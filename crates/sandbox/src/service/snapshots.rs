@@ -1,5 +1,6 @@
 //! Snapshots: taking, listing and deleting them.
 
+pub(super) mod depart;
 mod destroy;
 pub(super) mod durable;
 mod files;
@@ -247,7 +248,7 @@ impl Inner {
         }
         pass("snapshot.copied").await?;
         let (contents, frozen, standing) = held.copied();
-        let standing = purpose.deletes().then_some(standing);
+        let standing = purpose.stands().then_some(standing);
         let frozen = stood_before + frozen.ok_or(Error::TooLate("copying the files"))?;
         let removed = blocking(move || {
             let mut all = links.iter();
@@ -430,13 +431,21 @@ impl TakenFiles {
         name: String,
         order: SnapshotOrder,
     ) -> (SnapshotRecord, Option<CopiedSandbox>) {
-        let SnapshotOrder { spec, temporary, trigger, .. } = order;
+        let SnapshotOrder { spec, temporary, trigger, purpose, .. } = order;
+        let departs = purpose.departs();
         let created_at_ms = self.at_ms;
         let ttl_s = if temporary { Some(TEMPORARY_S) } else { spec.ttl_s };
         let ttl_s = ttl_s.filter(|seconds| *seconds > 0);
         let ttl_ms = ttl_s.map(|seconds| i64::try_from(seconds * 1000).unwrap_or(i64::MAX));
-        let sessions = self.contents.sessions.into_iter();
-        let record = self.contents.record;
+        let session = |(id, record)| SnapshotSession { id, record };
+        let sessions = self.contents.sessions.into_iter().map(session).collect();
+        let own_sessions = self.contents.own_sessions.into_iter().map(session).collect();
+        let mut record = self.contents.record;
+        if departs && record.state.has_processes() {
+            // It continues elsewhere, where another clock counts.
+            record.rest();
+        }
+        let has_identity = departs || record.body.class == SandboxClass::Store && !temporary;
         let mut settings = record.body.for_snapshot();
         if temporary {
             // Many forks would take many snapshots.
@@ -459,13 +468,13 @@ impl TakenFiles {
                 lost: self.contents.lost,
                 credentials: record.body.credentials.clone(),
                 settings,
-                sessions: sessions.map(|(id, record)| SnapshotSession { id, record }).collect(),
+                sessions,
                 temporary,
                 trigger,
                 incarnation: Some(record.name.clone()),
                 asleep_after_ms: (record.state == State::Sleeping).then(|| record.awake_ms()),
-                identity: (record.body.class == SandboxClass::Store && !temporary)
-                    .then(|| Box::new(record.body.clone())),
+                identity: has_identity.then(|| Box::new(record.body.clone())),
+                own_sessions: if has_identity { own_sessions } else { Vec::new() },
             },
         };
         (record, self.standing)

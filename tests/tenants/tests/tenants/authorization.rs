@@ -75,6 +75,8 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/processes/{process}/wait") => json!({"log": {"text": "on"}}),
         ("post", "/v1/nodes/{node}/cordon" | "/v1/nodes/{node}/uncordon") => Value::Null,
         ("post", "/v1/nodes/{node}/declare-dead") => Value::Null,
+        ("post", "/v1/nodes/{node}/drain") => json!({}),
+        ("post", "/v1/sandboxes/{id}/move") => json!({"node": "a"}),
         ("post", "/v1/sandboxes/{id}/sleep" | "/v1/sandboxes/{id}/recover") => Value::Null,
         ("post", "/v1/sandboxes/{id}/snapshots" | "/v1/sandboxes/{id}/fork") => json!({}),
         ("post", "/v1/sandboxes/{id}/restore") => json!({"snapshot": SNAPSHOT}),

@@ -41,11 +41,31 @@ pub(crate) async fn settled_owner(
     tenant: &TenantId,
     sandbox: &SandboxId,
 ) -> Result<Settled, ApiError> {
+    settled(fleet, tenant, sandbox, true).await
+}
+
+/// The owner of a sandbox, as [`settled_owner`], or that only the object store has it, if `restores` is
+/// `false`.
+///
+/// # Errors
+/// As [`settled_owner`].
+pub(crate) async fn settled(
+    fleet: &dyn Fleet,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    restores: bool,
+) -> Result<Settled, ApiError> {
     for _ in 0..LOOKS {
         let mut owner = owner_of(fleet, tenant, sandbox).await?;
-        if let Whereabouts::There { peer, .. } = &owner
-            && fleet.has_failed(peer)
-        {
+        let has_no_node = match &owner {
+            Whereabouts::There { peer, .. } => fleet.has_failed(peer),
+            Whereabouts::Stored { .. } if !restores => {
+                return Ok(Settled { owner, restored: None });
+            }
+            Whereabouts::Stored { .. } => true,
+            Whereabouts::Here { .. } | Whereabouts::Nowhere => false,
+        };
+        if has_no_node {
             owner = match fleet.rescue(tenant, sandbox).await? {
                 Rescue::Owner(owner) => owner,
                 Rescue::Ask(peer) => {
@@ -56,8 +76,11 @@ pub(crate) async fn settled_owner(
                 }
             };
         }
-        let Whereabouts::Here { epoch } = owner else {
-            return Ok(Settled { owner, restored: None });
+        let epoch = match owner {
+            Whereabouts::Here { epoch } => epoch,
+            // The node that was asked has not taken it over.
+            Whereabouts::Stored { .. } => continue,
+            owner => return Ok(Settled { owner, restored: None }),
         };
         if let Presence::Here(restored) = present(fleet, tenant, sandbox).await? {
             return Ok(Settled { owner, restored });

@@ -10,6 +10,9 @@ pub(crate) fn agent_code(reason: RefusalReason) -> &'static str {
     classify_agent(reason).1
 }
 
+/// When to retry a call in a sandbox that has just left its node, in seconds.
+const DEPARTED_RETRY_S: u64 = 1;
+
 /// Status, code and hint for a refusal by the agent.
 fn classify_agent(reason: RefusalReason) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
@@ -104,6 +107,13 @@ impl From<AgentError> for ApiError {
                         create a new sandbox with this id";
             let message = error.to_string();
             return Self::new(StatusCode::CONFLICT, "sandbox_destroyed", message, hint);
+        }
+        if matches!(error, AgentError::Departed(_)) {
+            let hint = "what it has done is in the files of the sandbox, and its processes ended: look \
+                        before you repeat it";
+            let message = error.to_string();
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "owner_moved", message, hint)
+                .retry_after(DEPARTED_RETRY_S);
         }
         if error == AgentError::SessionEnded {
             let hint = "its commands were killed; create another session to run them again";

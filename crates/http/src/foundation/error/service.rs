@@ -8,6 +8,8 @@ use isolet_sandbox::{BadInput, Error};
 /// When to retry a request for a suspended sandbox, in seconds: about the time in which a node
 /// renews its lease.
 const SUSPENDED_RETRY_S: u64 = 3;
+/// When to retry a request for a sandbox that has just left its node, in seconds.
+const DEPARTED_RETRY_S: u64 = 1;
 
 impl From<BadInput> for ApiError {
     fn from(BadInput { field, reason }: BadInput) -> Self {
@@ -28,10 +30,11 @@ impl From<Error> for ApiError {
                     tracing::warn!(code, error = %message, "call failed");
                 }
                 let error = Self::new(status, code, message, hint);
-                if matches!(other, Error::Suspended { .. }) {
-                    return error.retry_after(SUSPENDED_RETRY_S);
+                match other {
+                    Error::Suspended { .. } => error.retry_after(SUSPENDED_RETRY_S),
+                    Error::Departed(_) => error.retry_after(DEPARTED_RETRY_S),
+                    _ => error,
                 }
-                error
             }
         }
     }
@@ -42,6 +45,14 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match error {
         Error::NoSandbox(_) => (S::NOT_FOUND, "no_sandbox", "create it with POST /v1/sandboxes"),
+        Error::Departed(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "owner_moved",
+            "send the request again; if it was a call that works in the sandbox, look first what it has done",
+        ),
+        Error::NotMovable { .. } => {
+            (S::UNPROCESSABLE_ENTITY, "not_movable", "nothing was changed; it stays on its node")
+        }
         Error::SandboxExists(_) => {
             (S::CONFLICT, "sandbox_exists", "use it, delete it, or choose another id")
         }
@@ -286,6 +297,8 @@ mod tests {
             (Error::Stopping, 503, "stopping"),
             (Error::Paused("a".parse().unwrap()), 409, "sandbox_paused"),
             (Error::Suspended { id: id.clone(), reason: "lease".into() }, 503, "suspended"),
+            (Error::Departed(id.clone()), 503, "owner_moved"),
+            (Error::NotMovable { id: id.clone(), reason: "a".into() }, 422, "not_movable"),
             (Error::NoClass { class: "store", lack: "a fleet" }, 422, "class_unavailable"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (

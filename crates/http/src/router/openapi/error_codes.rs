@@ -75,10 +75,12 @@ const CODES: &[ErrorCode] = &[
     code("internal_error", "500", "An unexpected failure. Only this call is affected."),
     code("invalid_request", "400, 403", "The request is invalid (Cloudflare dialect only)."),
     code("launch_failed", "500", "The sandbox could not be started. Nothing is left of it."),
+    code("moving", "409", "The sandbox is being moved to another node already."),
     code("network_lost", "503", "The network of sandboxes is being restarted. Retry."),
     code("no_api_key", "404", "The tenant has no valid key with this id."),
     code("no_client", "404", "The MCP client is unknown or was closed."),
     code("no_context", "404", "There is no such code context."),
+    code("no_drain", "404", "The node has not been drained since its server started."),
     code("no_image", "404", "There is no such image."),
     code("no_link", "404", "No link leads to the port."),
     code("no_name", "422", "The imported image has no name; give one."),
@@ -96,6 +98,11 @@ const CODES: &[ErrorCode] = &[
     code("no_space", "507", "The disk of the sandbox or of the server is full."),
     code("no_stored_snapshot", "404", "The store has no such snapshot of the tenant."),
     code("no_such_process", "404", "There is no such process."),
+    code(
+        "no_target",
+        "409",
+        "The node or region cannot take the sandbox. The message says why; nothing was changed.",
+    ),
     code("no_terminal", "404", "No terminal runs in the session."),
     code("node_alive", "409", "The node holds its lease. Stop its server first."),
     code(
@@ -116,6 +123,16 @@ const CODES: &[ErrorCode] = &[
     code("not_found", "404", "There is no such file or directory."),
     code("not_in_image", "501", "The image lacks a program that is needed."),
     code("not_listening", "502", "No program listens on the port."),
+    code(
+        "not_movable",
+        "422",
+        "The sandbox cannot leave its node. The message says why; nothing was changed.",
+    ),
+    code(
+        "not_moved",
+        "503",
+        "The other node did not take the sandbox. Nothing is lost; the message says where it is.",
+    ),
     code("not_owner", "421", "Between nodes only: the node does not own the sandbox."),
     code("not_paused", "503", "A process did not stop. Nothing is paused. Retry."),
     code(

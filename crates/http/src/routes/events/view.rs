@@ -137,6 +137,8 @@ impl<'a> EventFields<'a> {
             EventKind::Failed { cause } => ("failed", Self::Cause { cause }),
             EventKind::Destroyed => ("destroyed", Self::None {}),
             EventKind::Superseded => ("superseded", Self::None {}),
+            EventKind::Evicted => ("evicted", Self::None {}),
+            EventKind::Moved => ("moved", Self::None {}),
             EventKind::SessionCreated(id) => {
                 ("session_created", Self::Session { session: id.as_str() })
             }

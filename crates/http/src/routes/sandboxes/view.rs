@@ -101,7 +101,7 @@ pub(crate) struct SandboxView {
     /// Whether the agent was started by an earlier version of Isolet. It is replaced when the
     /// sandbox sleeps and wakes.
     agent_outdated: bool,
-    /// In a fleet: the node that has the sandbox.
+    /// In a fleet: the node that has the sandbox. Absent while only the object store has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     node: Option<String>,
@@ -314,6 +314,19 @@ impl SandboxView {
             self.region = Some(region);
             self.placement_reason = reason;
         }
+        self
+    }
+
+    /// The view of a sandbox that only the object store has.
+    pub(crate) fn in_store(mut self, region: Option<String>) -> Self {
+        self.region = region;
+        self.placement_reason = Some("in the object store".to_owned());
+        self
+    }
+
+    /// The last view of a sandbox that was deleted.
+    pub(crate) fn destroyed(mut self) -> Self {
+        self.state = "destroyed";
         self
     }
 

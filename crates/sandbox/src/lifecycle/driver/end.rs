@@ -51,6 +51,7 @@ impl Driver {
         self.watch = None;
         self.entry.disconnect();
         self.publish(None);
+        self.announce_departure().await;
         self.destroy(&mut answer).await;
         true
     }
@@ -72,7 +73,7 @@ impl Driver {
     /// another node has taken over lives on there.
     async fn announce_end(&self) -> Result<(), Error> {
         let is_over = self.record.state == State::Destroying;
-        if is_over || self.record.body.superseded.is_some() {
+        if is_over || self.record.body.lives_on() {
             return Ok(());
         }
         self.inner.ownership.deleted(&self.entry).await
@@ -115,7 +116,8 @@ impl Driver {
     async fn destroy(&mut self, answer: &mut Option<oneshot::Sender<Result<EndedSandbox, Error>>>) {
         let usage = loop {
             let done = match pass("delete.recorded").await {
-                Ok(()) => self.clear(true).await,
+                // One that lives on elsewhere takes its usage along.
+                Ok(()) => self.clear(self.record.body.departure.is_none()).await,
                 Err(error) => Err(error),
             };
             match done {

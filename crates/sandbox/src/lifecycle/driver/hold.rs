@@ -10,7 +10,7 @@ use crate::live::failpoint::limit;
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use crate::model::held::{self, BriefStop, HeldContents, HeldSandbox, HoldPurpose};
+use crate::model::held::{self, BriefStop, HeldContents, HeldSandbox, HoldEnd, HoldPurpose};
 use crate::model::ids::SessionId;
 use crate::model::info::Lost;
 use crate::model::state::State;
@@ -70,7 +70,7 @@ impl Running {
 
 impl Driver {
     /// Stands still until the holder in the answer is dropped. Returns `true` if the sandbox was
-    /// deleted then, as the holder wished.
+    /// deleted then, or has left this node, as the holder wished.
     pub(crate) async fn stand_still(
         &mut self,
         purpose: HoldPurpose,
@@ -78,6 +78,12 @@ impl Driver {
     ) -> bool {
         // The request waited in the queue for longer than its sender.
         if answer.is_closed() {
+            return false;
+        }
+        if purpose == (HoldPurpose::Depart { only_asleep: true })
+            && self.record.state != State::Sleeping
+        {
+            let _ = answer.send(Err(Error::InUse(self.entry.id.clone())));
             return false;
         }
         if purpose == HoldPurpose::Expiry && !self.is_over() {
@@ -106,11 +112,13 @@ impl Driver {
             let _ = wanted.answer.send(taken);
         }
         let left = until.saturating_duration_since(std::time::Instant::now());
-        let delete = holder.wait(left).await;
         // Still frozen, so that the copy has everything that was written.
-        if let Some(answer) = delete
-            && self.end(Some(answer)).await
-        {
+        let ended = match holder.wait(left).await {
+            Some(HoldEnd::Delete(answer)) => self.end(Some(answer)).await,
+            Some(HoldEnd::Depart(why, answer)) => self.depart(why, answer).await,
+            None => false,
+        };
+        if ended {
             return true;
         }
         if self.entry.is_suspended() {
@@ -118,7 +126,9 @@ impl Driver {
             frozen.iter_mut().for_each(FrozenSandbox::stay_frozen);
         }
         drop(frozen);
-        if purpose != HoldPurpose::Scheduled {
+        let is_use =
+            !matches!(purpose, HoldPurpose::Scheduled | HoldPurpose::Depart { only_asleep: true });
+        if is_use {
             // The idle time does not count while nothing could be used.
             self.entry.activity.touch();
         }
@@ -210,6 +220,7 @@ impl Driver {
         let contents = HeldContents {
             record: self.record.clone(),
             sessions: self.entry.sessions.copied(),
+            own_sessions: self.entry.sessions.uncopied(),
             lost: unsaved.lost,
         };
         let (held, holder) = held::hold(state, frozen.is_some(), unsaved.count, contents, since);

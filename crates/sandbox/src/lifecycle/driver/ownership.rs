@@ -3,19 +3,26 @@
 //! A suspended sandbox stays in its state; its processes are frozen by the lease guard, and no
 //! request reaches it. [`Driver::continue_running`] follows when the guard lets it continue.
 //!
+//! A sandbox that leaves this node on purpose, because it is evicted or moved, is ended in the same way:
+//! the object store has all of it, so its files go to the trash.
+//!
 //! A superseded sandbox is ended as a deleted one is: the end is recorded first, and each step can be
 //! repeated. Its files are moved to `DATA/superseded/` instead of the trash.
 
-use crate::lifecycle::driver::Driver;
+use crate::lifecycle::driver::{AGAIN, Driver};
 use crate::live::orphans::superseded;
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::info::EndedSandbox;
-use crate::model::info::ownership::PushedSnapshot;
+use crate::model::info::ownership::{Departure, PushedSnapshot};
+use crate::model::record::stored_description;
 use crate::model::state::State;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
+
+/// How often the departure of a sandbox is written to the records of the fleet, while that fails.
+const DEPARTURE_ATTEMPTS: usize = 60;
 
 impl Driver {
     /// Ends the sandbox, because another node has taken it over. Returns `false` if that could not be
@@ -31,6 +38,47 @@ impl Driver {
             self.record.body.superseded = None;
         }
         ended
+    }
+
+    /// Removes the sandbox from this node without deleting it: its snapshot in the object store holds
+    /// all of it. Returns `false` if that could not be recorded, in which case nothing was changed.
+    pub(crate) async fn depart(
+        &mut self,
+        why: Departure,
+        answer: oneshot::Sender<Result<EndedSandbox, Error>>,
+    ) -> bool {
+        self.record.body.departure = Some(why);
+        let ended = self.end(Some(answer)).await;
+        if !ended {
+            self.record.body.departure = None;
+        }
+        ended
+    }
+
+    /// Records in the fleet that the snapshot in the object store has everything, after the removal
+    /// from this node was recorded, so that it can never run here again. Repeats while the records
+    /// cannot be written, for a while: without this record nothing is lost either, but the restore
+    /// reports that it does not know of later changes.
+    pub(super) async fn announce_departure(&self) {
+        if self.record.body.departure.is_none() {
+            return;
+        }
+        let description = match stored_description::write(&self.record, &self.entry.sessions) {
+            Ok(description) => description,
+            Err(error) => {
+                warn!(sandbox = %self.entry.id, %error, "its description cannot be written");
+                return;
+            }
+        };
+        for _ in 0..DEPARTURE_ATTEMPTS {
+            match self.inner.ownership.departs(&self.entry, &description).await {
+                Ok(()) | Err(Error::Suspended { .. }) => return,
+                Err(error) => {
+                    warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "leaves this node, and the fleet does not know it yet");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
     }
 
     /// Moves the files of an ended sandbox to the trash, or aside if it was superseded.

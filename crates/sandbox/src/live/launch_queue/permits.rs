@@ -7,10 +7,11 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
 use crate::model::info::ownership::{
-    IdClaims, LocalSandbox, NotRecorded, SnapshotRecords, StartPermits,
+    Departed, IdClaims, LocalSandbox, NotRecorded, SnapshotRecords, StartPermits,
 };
 use isolet_wire::lease::Epoch;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::mpsc;
 use tracing::warn;
 
 /// Why a sandbox of the class `store` does not run on a server outside of a fleet.
@@ -29,6 +30,8 @@ pub(crate) struct Ownership {
     pub(crate) permits: OnceLock<Arc<dyn StartPermits>>,
     pub(crate) claims: OnceLock<Arc<dyn IdClaims>>,
     pub(crate) records: OnceLock<Arc<dyn SnapshotRecords>>,
+    /// Learns which sandboxes were evicted.
+    pub(crate) evictions: OnceLock<mpsc::Sender<Departed>>,
 }
 
 impl Ownership {
@@ -79,17 +82,57 @@ impl Ownership {
 
 impl Ownership {
     /// Records in the fleet that a sandbox is deleted, before anything of it is removed. Does nothing
-    /// for one of the class `node`, which no other node restores.
+    /// for one of the class `node`, which no other node restores, unless it was moved.
     ///
     /// # Errors
     /// [`Error::Suspended`] if another node owns it, [`Error::NotRecorded`].
     pub(crate) async fn deleted(&self, entry: &SandboxEntry) -> Result<(), Error> {
         let sandbox = entry.local();
         let Some(records) = self.records.get() else { return Ok(()) };
-        if sandbox.class == SandboxClass::Node {
+        // One that was moved here may still have the snapshot with which it came.
+        let was_moved = entry.view().record.body.restored_from.is_some();
+        if sandbox.class == SandboxClass::Node && !was_moved {
             return Ok(());
         }
         records.deleted(&sandbox).await.map_err(|failure| not_recorded(entry, failure))
+    }
+
+    /// Records in the fleet that the snapshot in the object store has everything of a sandbox.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`] if another node owns it, [`Error::NotRecorded`].
+    pub(crate) async fn departs(
+        &self,
+        entry: &SandboxEntry,
+        description: &str,
+    ) -> Result<(), Error> {
+        let sandbox = entry.local();
+        let Some(records) = self.records.get() else {
+            // A server that starts ends what left before it has joined.
+            let reason = NOT_JOINED.to_owned();
+            let id = entry.id.clone();
+            return if self.guard.is_some() {
+                Err(Error::NotRecorded { id, reason })
+            } else {
+                Ok(())
+            };
+        };
+        let recorded = records.departs(&sandbox, description).await;
+        recorded.map_err(|failure| not_recorded(entry, failure))
+    }
+
+    /// Checks that the departure of a sandbox can be written to the records of the fleet.
+    ///
+    /// # Errors
+    /// [`Error::NotMovable`] if the server is no node of a fleet, [`Error::Suspended`],
+    /// [`Error::NotRecorded`].
+    pub(crate) async fn check_records(&self, entry: &SandboxEntry) -> Result<(), Error> {
+        let Some(records) = self.records.get() else {
+            let reason = "this server is no node of a fleet".to_owned();
+            return Err(Error::NotMovable { id: entry.id.clone(), reason });
+        };
+        let checked = records.check(&entry.local()).await;
+        checked.map_err(|failure| not_recorded(entry, failure))
     }
 
     /// Tells the lease guard that nothing of a sandbox runs any more. If that fails, the driver of the

@@ -6,6 +6,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
 use crate::model::info::class::SandboxClass;
+use crate::model::network::CredentialSpec;
 use isolet_wire::lease::Epoch;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,11 +24,14 @@ pub struct FleetSettings {
     pub allows_store: bool,
     /// How long the files of sandboxes are kept that another node has taken over.
     pub superseded_keep: Duration,
+    /// How long a sandbox of the class `store` sleeps before it is evicted: only the object store has
+    /// it then. `None`: never.
+    pub evict_after: Option<Duration>,
 }
 
 impl Default for FleetSettings {
     fn default() -> Self {
-        Self { allows_store: false, superseded_keep: SUPERSEDED_KEEP }
+        Self { allows_store: false, superseded_keep: SUPERSEDED_KEEP, evict_after: None }
     }
 }
 
@@ -115,6 +119,52 @@ pub struct PushedSnapshot {
     /// Whether the server took it on its own account, so that it is deleted from the store once there
     /// are newer ones.
     pub automatic: bool,
+    /// Whether the sandbox slept when it was taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asleep: bool,
+}
+
+/// Why a sandbox leaves its node without being deleted. Its snapshot in the object store holds all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Departure {
+    /// It has slept for long.
+    Evicted,
+    /// It is moved to another node.
+    Moved,
+}
+
+/// What a node needs to know before a sandbox is moved to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The id of the sandbox.
+    pub id: SandboxId,
+    /// A snapshot of it in the object store, which the node must be able to read.
+    pub pushed: Option<SnapshotId>,
+    /// The class.
+    pub class: SandboxClass,
+    /// The image as the client requested it.
+    pub image: String,
+    /// The full name of the image.
+    pub image_resolved: String,
+    /// The memory limit, in MiB.
+    pub memory_mib: u64,
+    /// The size of its disk, in MiB; 0 means none.
+    pub disk_mib: u64,
+    /// Whether it sleeps, so that it needs no memory yet.
+    pub asleep: bool,
+}
+
+/// A sandbox that has left this node.
+#[derive(Debug, Clone)]
+pub struct Departed {
+    /// The sandbox. Nothing of it is on this node any more.
+    pub sandbox: LocalSandbox,
+    /// The snapshot in the object store that holds all of it.
+    pub snapshot: SnapshotId,
+    /// The credentials that were injected into its requests, with their values, which are not part of
+    /// the snapshot.
+    pub credentials: Vec<CredentialSpec>,
 }
 
 /// What a node restores of a sandbox whose former node has failed or has stored it.
@@ -126,6 +176,8 @@ pub struct StoredSandbox {
     pub node: String,
     /// Whether the sandbox may have run since then.
     pub has_run_since: bool,
+    /// The values of its credentials, if its former node has sent them.
+    pub credentials: Vec<CredentialSpec>,
 }
 
 /// From what a sandbox was restored on this node.
@@ -177,6 +229,23 @@ pub trait SnapshotRecords: Send + Sync {
         sandbox: &'a LocalSandbox,
         snapshot: &'a PushedSnapshot,
     ) -> RecordedFuture<'a, Vec<SnapshotId>>;
+
+    /// Records that the newest recorded snapshot has everything of the sandbox, which never runs on this
+    /// node again, and what the sandbox is, for nodes that show it without restoring it.
+    ///
+    /// # Errors
+    /// [`NotRecorded`].
+    fn departs<'a>(
+        &'a self,
+        sandbox: &'a LocalSandbox,
+        description: &'a str,
+    ) -> RecordedFuture<'a, ()>;
+
+    /// Whether the records can be written for this sandbox now, as far as that can be known.
+    ///
+    /// # Errors
+    /// [`NotRecorded`].
+    fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()>;
 
     /// Records that the sandbox is deleted, so that no node restores it.
     ///

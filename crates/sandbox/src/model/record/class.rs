@@ -4,9 +4,10 @@ use super::bad;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::info::class::SandboxClass;
+use crate::model::record::RecordBody;
 
 /// Refuses a class that this server does not have, and one that does not fit the other settings.
-pub(super) fn check_class(
+pub(crate) fn check_class(
     config: &Config,
     class: SandboxClass,
     persistent: Option<bool>,
@@ -35,4 +36,11 @@ pub(super) fn check_class(
         }
     };
     Err(Error::NoClass { class: class.word(), lack })
+}
+
+impl RecordBody {
+    /// Whether it is on another node, or only in the object store, once it is removed from this one.
+    pub(crate) fn lives_on(&self) -> bool {
+        self.superseded.is_some() || self.departure.is_some()
+    }
 }

@@ -10,6 +10,8 @@ use crate::model::info::class::SandboxClass;
 use crate::model::info::ownership::{PushedSnapshot, RestoredFrom};
 use crate::model::info::{Lost, SandboxSpec};
 use crate::model::input::{Metadata, check_merged_size};
+use crate::model::network::CredentialSpec;
+use crate::model::network::injected_credential::InjectedCredential;
 use crate::model::used::UsageCounters;
 use isolet_wire::launcher::Limits;
 
@@ -73,6 +75,7 @@ impl RecordBody {
                 .changed(config, spec.snapshots)?,
             class: spec.class,
             superseded: None,
+            departure: None,
             pushed: None,
             restored_from: None,
             ..self.clone()
@@ -108,6 +111,7 @@ impl RecordBody {
             snapshots: own.snapshots.begun_again(),
             class: own.class,
             superseded: own.superseded,
+            departure: own.departure,
             pushed: own.pushed,
             restored_from: own.restored_from,
             ..from.clone()
@@ -115,20 +119,28 @@ impl RecordBody {
     }
 
     /// The settings of this sandbox when another node restores it from a snapshot with the settings
-    /// `from`. Values of credentials are not part of snapshots, so it has none.
+    /// `from`. Values of credentials are not part of snapshots, so it has only those that are `given`.
     pub(crate) fn restored_elsewhere(
         &self,
         from: &Self,
         pushed: PushedSnapshot,
         restored_from: RestoredFrom,
+        given: &[CredentialSpec],
     ) -> Self {
+        let credentials = self.credentials.iter();
+        let is_given =
+            |known: &&InjectedCredential| given.iter().any(|given| given.credential == **known);
+        let credentials = credentials.filter(is_given).cloned().collect();
+        let pushed = Some(pushed).filter(|_| self.class == SandboxClass::Store);
         let lost = restored_from.lost.as_ref().map(|lost| lost.items.clone());
         Self {
             fork: None,
             restore: None,
             superseded: None,
-            credentials: Vec::new(),
-            pushed: Some(pushed),
+            departure: None,
+            credentials,
+            used: self.used.elsewhere(),
+            pushed,
             restored_from: Some(restored_from),
             ..self.restored_in_place(from, lost.unwrap_or_default(), String::new())
         }
@@ -149,6 +161,7 @@ impl RecordBody {
             expires_at_ms: None,
             class: SandboxClass::Node,
             superseded: None,
+            departure: None,
             pushed: None,
             restored_from: None,
             ..self.clone()

@@ -125,6 +125,10 @@ pub(crate) struct SnapshotBody {
     /// its id. A sandbox that a client creates from the snapshot gets nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<Box<RecordBody>>,
+    /// With an identity: the sessions that tenants address by their id alone, of which there can be only
+    /// one each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) own_sessions: Vec<SnapshotSession>,
 }
 
 /// A session of the sandbox.
@@ -139,6 +143,11 @@ impl SnapshotBody {
     /// The version of a new body with these settings.
     pub(crate) fn version(settings: &RecordBody) -> u32 {
         if settings.layers.is_empty() { VERSION } else { VERSION_WITH_LAYERS }
+    }
+
+    /// Makes the sessions that belong to the sandbox alone part of the others, to restore it.
+    pub(crate) fn join_sessions(&mut self) {
+        self.sessions.append(&mut self.own_sessions);
     }
 
     /// What a sandbox from the snapshot lacks that has the credentials `given`.

@@ -172,13 +172,13 @@ impl Inner {
     /// [`Error::NotRecorded`]; [`Error::Suspended`] if another node owns the sandbox.
     pub(super) async fn record_push(&self, snapshot: &SnapshotRecord) -> Result<(), Error> {
         let body = &snapshot.body;
+        // One of the class `node` has an identity only if it is about to be moved.
         let of_snapshot = |entry: &Arc<SandboxEntry>| {
-            body.incarnation.as_ref() == Some(&entry.name)
-                && entry.local().class == SandboxClass::Store
+            body.incarnation.as_ref() == Some(&entry.name) && body.identity.is_some()
         };
         let found = self.registry.find(&snapshot.tenant, &body.sandbox).filter(of_snapshot);
         let records = self.ownership.records.get();
-        let (Some(entry), Some(records), true) = (found, records, body.identity.is_some()) else {
+        let (Some(entry), Some(records)) = (found, records) else {
             return Ok(());
         };
         let known = entry.view().record.body.pushed.clone();
@@ -190,14 +190,17 @@ impl Inner {
             created_at_ms: body.created_at_ms,
             pushed_at_ms: now_ms(),
             automatic: body.trigger == Trigger::Schedule,
+            asleep: body.asleep_after_ms.is_some(),
         };
         match records.pushed(&entry.local(), &pushed).await {
             Ok(unneeded) => {
                 // Its driver may be busy with a copy of its files for minutes.
                 let entry = Arc::clone(&entry);
-                self.spawn(async move {
-                    let _ = entry.commands.send(DriverCommand::Pushed(pushed)).await;
-                });
+                if entry.local().class == SandboxClass::Store {
+                    self.spawn(async move {
+                        let _ = entry.commands.send(DriverCommand::Pushed(pushed)).await;
+                    });
+                }
                 for old in unneeded {
                     self.discard_stored(&snapshot.tenant, &old).await;
                 }
@@ -213,7 +216,7 @@ impl Inner {
     }
 
     /// Deletes a snapshot from the store that nobody needs. If that fails, `isolet store` shows it.
-    async fn discard_stored(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+    pub(super) async fn discard_stored(&self, tenant: &TenantId, snapshot: &SnapshotId) {
         match self.delete_stored(tenant, snapshot).await {
             Ok(()) | Err(Error::NotInStore(_)) => {}
             Err(error) => debug!(%snapshot, %tenant, %error, "not deleted from the store yet"),

@@ -2,17 +2,20 @@
 //! object store. The snapshot holds the whole record of the sandbox.
 
 use crate::lifecycle::driver::Source;
+use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
 use crate::live::snapshots::PinnedSnapshot;
 use crate::model::clock::now_ms;
+use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
 use crate::model::info::ownership::{LostSince, RestoredFrom, StoredSandbox};
 use crate::model::record::RecordBody;
-use crate::service::Service;
+use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::create::made;
+use crate::service::{Service, request};
 use isolet_repository::Progress;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -50,21 +53,27 @@ impl Inner {
         id: &SandboxId,
         stored: &StoredSandbox,
     ) -> Result<RestoredFrom, Error> {
+        pass("restore_stored.begun").await?;
+        self.registry.returns(tenant, id);
         let snapshot = &stored.snapshot.id;
         // One that this server has anyway.
         let here = self.snapshots.find(tenant, snapshot).is_ok_and(|found| found.id == *snapshot);
         if here {
-            let from = self.pin_snapshot(tenant, snapshot)?;
+            let mut from = self.pin_snapshot(tenant, snapshot)?;
+            let mut record = SnapshotRecord::clone(&from.record);
+            record.body.join_sessions();
+            from.record = Arc::new(record);
             return self.restore_from(id, from, stored).await;
         }
         let _turn = self.snapshot_store.restores().await;
         let pulled = SnapshotId::random();
         let own = pulled.clone();
         let (progress, _) = watch::channel(Progress::default());
-        let temporary = move |record: &mut crate::model::record::snapshot::SnapshotRecord| {
+        let temporary = move |record: &mut SnapshotRecord| {
             record.id = own;
             record.body.name = None;
             record.body.temporary = true;
+            record.body.join_sessions();
             record.body.expires_at_ms = Some(now_ms().saturating_add(TEMPORARY_MS));
         };
         self.fetch(tenant, snapshot, temporary, progress).await?;
@@ -87,9 +96,19 @@ impl Inner {
         let (body, restored) = restored_record(id, &from, stored)?;
         self.egress.check(&body.network).await?;
         self.layers_there(&body)?;
-        match self.begin(&tenant, id, &body, None, &[], Source::Snapshot(from)).await? {
+        match self
+            .begin(&tenant, id, &body, None, &stored.credentials, Source::Snapshot(from))
+            .await?
+        {
             Reserved::New(entry) => {
                 made(&entry).await?;
+                // It slept, and nobody has asked yet for something that wakes it.
+                if stored.snapshot.asleep
+                    && !stored.has_run_since
+                    && let Err(error) = request(&entry, DriverCommand::Sleep).await
+                {
+                    warn!(sandbox = %id, %tenant, %error, "restored, and does not sleep");
+                }
                 let snapshot = &restored.snapshot;
                 let node = &restored.node;
                 info!(sandbox = %id, %tenant, %snapshot, node, "restored from the object store");
@@ -115,14 +134,18 @@ fn restored_record(
     let identity = body.identity.as_ref().filter(|_| body.sandbox == *id);
     let identity = identity.ok_or_else(|| refused("it is not one of this sandbox"))?;
     let now = now_ms();
-    let lost = stored.has_run_since.then(|| {
-        let mut items = body.lost_with(&[]);
+    let given: Vec<_> = stored.credentials.iter().map(|given| given.credential.clone()).collect();
+    let mut items = body.lost_with(&given);
+    let mut seconds = 0;
+    if stored.has_run_since {
         items.push(Lost::Processes);
         items.sort_unstable();
         items.dedup();
         let passed_ms = u64::try_from(now.saturating_sub(body.created_at_ms)).unwrap_or(0);
-        LostSince { seconds: passed_ms.div_ceil(1000), items }
-    });
+        seconds = passed_ms.div_ceil(1000);
+    }
+    let is_whole = items.is_empty() && !stored.has_run_since;
+    let lost = (!is_whole).then_some(LostSince { seconds, items });
     let restored = RestoredFrom {
         snapshot: stored.snapshot.id.clone(),
         created_at_ms: body.created_at_ms,
@@ -131,6 +154,7 @@ fn restored_record(
         lost,
     };
     let pushed = stored.snapshot.clone();
-    let record = identity.restored_elsewhere(&body.settings, pushed, restored.clone());
+    let record =
+        identity.restored_elsewhere(&body.settings, pushed, restored.clone(), &stored.credentials);
     Ok((record, restored))
 }

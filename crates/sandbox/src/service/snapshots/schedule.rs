@@ -148,7 +148,7 @@ fn scheduled(inner: &Inner, record: &Record) -> Vec<Arc<SnapshotRecord>> {
     own
 }
 
-fn newest(inner: &Inner, record: &Record) -> Option<Arc<SnapshotRecord>> {
+pub(super) fn newest(inner: &Inner, record: &Record) -> Option<Arc<SnapshotRecord>> {
     scheduled(inner, record).pop()
 }
 

@@ -193,7 +193,8 @@ impl PtyOutput {
 
     /// The end of a session that its lifetime or another client has ended.
     fn broken(&self, error: AgentError) -> RpcError {
-        match self.connection.orphaned() && !matches!(error, AgentError::Destroyed(_)) {
+        let is_gone = matches!(error, AgentError::Destroyed(_) | AgentError::Departed(_));
+        match self.connection.orphaned() && !is_gone {
             true => RpcError::new(Code::DeadlineExceeded, "the PTY has ended"),
             false => error.into(),
         }
