@@ -37,6 +37,8 @@ pub struct FleetOptions {
     pub has_store: bool,
     /// The lifetime of the nodes' leases, in seconds.
     pub lease_ttl_s: u32,
+    /// How long a sandbox sleeps before it is evicted, in seconds; 0: it is not.
+    pub evict_after_s: u64,
     /// More lines for the configuration of each node, before its first table.
     pub config: String,
     /// The number of nodes, at most 3.
@@ -55,6 +57,7 @@ impl Default for FleetOptions {
             is_clustered: true,
             has_store: false,
             lease_ttl_s: 10,
+            evict_after_s: 0,
             config: String::new(),
             nodes: NAMES.len(),
             warm_pool: 0,
@@ -280,10 +283,15 @@ impl LocalFleet {
         let etcd = self.etcd();
         let files = etcd.client_files();
         let peers = self.authority.as_ref().expect("a fleet").issue(name);
+        // Programs of earlier versions do not know the key.
+        let evict = match options.evict_after_s {
+            0 => String::new(),
+            seconds => format!("evict_after_s = {seconds}\n"),
+        };
         format!(
             "[cluster]\netcd = {:?}\netcd_ca_file = {:?}\netcd_cert_file = {:?}\n\
              etcd_key_file = {:?}\nnode = {name:?}\nadvertise = \"{address}:{PEER_PORT}\"\n\
-             listen = \"{address}:{PEER_PORT}\"\npeer_dir = {peers:?}\nlease_ttl_s = {}\nstore = {}\n",
+             listen = \"{address}:{PEER_PORT}\"\npeer_dir = {peers:?}\nlease_ttl_s = {}\nstore = {}\n{evict}",
             etcd.urls(),
             files.ca,
             files.certificate,

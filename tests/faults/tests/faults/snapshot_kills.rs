@@ -20,7 +20,8 @@ use std::time::{Duration, SystemTime};
 /// The failpoints at which the short test kills. Others have tests of their own beside their features.
 const OWN: [&str; 5] = ["snapshot.", "restore.", "in_place.", "destroy.", "fork."];
 /// Failpoints that no operation of the long test reaches.
-const UNREACHED: [&str; 5] = ["recover.", "push.", "pull.", "layers.", "fold."];
+const UNREACHED: [&str; 7] =
+    ["recover.", "push.", "pull.", "layers.", "fold.", "depart.", "restore_stored."];
 /// The default number of kills of the long test.
 const KILLS: usize = 300;
 /// How long a failpoint holds the server that is killed there, and the one that continues.

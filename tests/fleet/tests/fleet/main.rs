@@ -5,10 +5,12 @@
 mod durable;
 mod etcd_faults;
 mod images;
+mod moves;
 mod node_kills;
 mod partitions;
 mod placement;
 mod requests;
+mod rolling;
 mod servers;
 mod soak;
 mod store_faults;
