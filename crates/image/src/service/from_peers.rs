@@ -74,7 +74,7 @@ impl Inner {
                 on_progress(index, LayerEvent::From(LayerFrom::Disk));
                 return Ok(Some((stats.clone(), None)));
             }
-            let layer = requested.from_node(node);
+            let layer = requested.at_node(node);
             let staged = Some(self.store.staging.stage()?);
             let error = match self.unpack(tenant, &layer, staged, true, index, on_progress).await {
                 Ok(done) => return Ok(Some(done)),

@@ -412,7 +412,7 @@ impl Inner {
 
 impl RequestedLayer<'_> {
     /// The same layer from another node.
-    pub(super) fn from_node(&self, node: &str) -> Self {
+    pub(super) fn at_node(&self, node: &str) -> Self {
         Self {
             diff_id: self.diff_id.clone(),
             source: LayerSource::Node(node.to_owned()),

@@ -64,8 +64,8 @@ fn pull(http: &Http, name: &str) -> Reply {
 /// Pulls with a progress stream, and returns the last progress.
 fn watched_pull(http: &Http, name: &str) -> (Value, String) {
     let reply = pull(&http.with("accept", "text/event-stream"), name).expect(200).text();
-    let last = reply.lines().filter_map(|line| line.strip_prefix("data: {\"done\""));
-    let last = last.last().unwrap_or_else(|| panic!("no progress: {reply}"));
+    let mut last = reply.lines().filter_map(|line| line.strip_prefix("data: {\"done\""));
+    let last = last.next_back().unwrap_or_else(|| panic!("no progress: {reply}"));
     (serde_json::from_str(&format!("{{\"done\"{last}")).expect("JSON"), reply.clone())
 }
 

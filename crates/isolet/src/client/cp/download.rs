@@ -297,8 +297,8 @@ impl Drop for Unfinished {
 
 impl LocalFile {
     fn create(target: &Path) -> io::Result<Self> {
-        // A link stays, and its target is replaced.
-        let target = target.canonicalize().unwrap_or_else(|_| target.to_owned());
+        // The path is one of this machine, which a person named. A link stays, and its target is replaced.
+        let target = std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         if target.metadata().is_ok_and(|metadata| !metadata.is_file()) {
             let file = OpenOptions::new().write(true).open(&target)?;
             return Ok(Self { file, target, part: None });

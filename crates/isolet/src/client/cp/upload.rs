@@ -127,7 +127,7 @@ fn local_name(path: &Path) -> Result<OsString> {
     match path.file_name() {
         Some(name) if !names_contents(path.as_os_str().as_bytes()) => Ok(name.to_owned()),
         _ => {
-            let whole = path.canonicalize().with_context(|| path.display().to_string())?;
+            let whole = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
             Ok(whole.file_name().unwrap_or_default().to_owned())
         }
     }

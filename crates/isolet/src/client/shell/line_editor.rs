@@ -125,7 +125,7 @@ fn editor() -> Result<(Editor<(), FileHistory>, Option<PathBuf>)> {
         .build();
     let mut editor = Editor::<(), FileHistory>::with_config(config)?;
     let file = history::file();
-    if let Some(file) = file.as_ref().filter(|file| file.exists())
+    if let Some(file) = file.as_ref().filter(|file| file.try_exists().unwrap_or(true))
         && let Err(error) = editor.load_history(file)
     {
         print_message(format_args!("cannot read the history in {}: {error}", file.display()));

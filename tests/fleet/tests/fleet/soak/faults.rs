@@ -143,8 +143,8 @@ pub(super) fn inflict(fleet: &mut LocalFleet, field: &Field, fault: Fault, rando
         }
         Fault::EverythingRestarted => {
             let with_machines = random.below(2) == 0;
-            for node in 0..NODES.len() {
-                let server = &mut fleet.node_mut(NODES[node]).server;
+            for (node, name) in NODES.iter().enumerate() {
+                let server = &mut fleet.node_mut(name).server;
                 if with_machines {
                     field.deaths[node].fetch_add(1, Ordering::SeqCst);
                     server.lose_machine();
