@@ -21,7 +21,7 @@ mod stderr_filter;
 mod stop_command;
 mod tty_warning;
 
-use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
+use crate::connection::shell_log::{CommandKey, EndedCommand, LogCursor, LogEvent, ShellLog};
 use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
@@ -347,7 +347,8 @@ impl Shell {
             if let Some(waiting) = self.queue.remove(at) {
                 let id = waiting.key.id.clone();
                 let exit = CommandExit { id, code: 130, cancelled: true, ..CommandExit::default() };
-                self.log.push_event(LogEvent::Exit(waiting.key, exit, self.log.end()));
+                let ended = EndedCommand { exit, from: self.log.end(), ends_shell: false };
+                self.log.push_event(LogEvent::Exit(waiting.key, ended));
             }
             return true;
         }

@@ -40,6 +40,7 @@ pub use live::snapshot_store::{Transfer, TransferEnd};
 pub use live::warm_pool::READY_MAX;
 pub use model::access::{self, FileAccess};
 pub use model::agent_error::AgentError;
+pub use model::command::SleepMode;
 pub use model::config::{Config, TenantLimits};
 pub use model::error::{Error, OpenError};
 pub use model::held::HeldSandbox;
@@ -54,7 +55,7 @@ pub use model::info::ownership::{
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,
     LossReason, Lost, LostState, Page, Patch, RecoveredSandbox, RestoredSandbox, SandboxInfo,
-    SandboxSpec, SessionInfo, SessionSpec, Trigger, Usage,
+    SandboxSpec, SessionInfo, SessionPatch, SessionSpec, Trigger, Usage,
 };
 pub use model::input::{
     Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,

@@ -29,7 +29,7 @@ use crate::live::launch_queue::permits::suspended;
 use crate::live::registry::Reserved;
 use crate::live::warm_pool;
 use crate::model::activity::ActivityGuard;
-use crate::model::command::DriverCommand;
+use crate::model::command::{DriverCommand, SleepMode};
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, TenantId};
@@ -262,9 +262,14 @@ impl Service {
     /// # Errors
     /// [`Error::NoSandbox`], [`Error::InUse`], [`Error::Failed`], [`Error::Unreachable`], and
     /// errors of the store.
-    pub async fn sleep(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
+    pub async fn sleep(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        how: SleepMode,
+    ) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        request(&entry, DriverCommand::Sleep).await
+        request(&entry, |answer| DriverCommand::Sleep(how, answer)).await
     }
 
     /// Freezes all processes of a sandbox, which keep their memory. A paused sandbox stays paused.

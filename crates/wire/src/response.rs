@@ -158,6 +158,9 @@ pub enum AgentResponse {
     },
     /// A part of the answer to `Attributes`, in the order of the paths.
     FileAttributes(Vec<crate::request::FileAttributes>),
+    /// Like [`AgentResponse::Exit`], of the command with which its shell has ended. Only on
+    /// connections of version [`crate::version::LAST_EXIT`] or later; others receive `Exit`.
+    LastExit(CommandExit),
 }
 
 /// Maximum size of a shell's saved state, in bytes. A typical state has 5000 bytes.

@@ -21,12 +21,15 @@
 //! | 4 | greetings agree on a version; launcher and egress proxy check it when they start; files of sandboxes have ids of their own on disk |
 //! | 5 | `StopClock`, for a pause |
 //! | 6 | `FollowPatiently`, for clients that must not miss output |
-//! | 7 | `Attributes` and `SetAttributes`, for extended attributes of files |
+//! | 7 | `Attributes` and `SetAttributes`, for extended attributes of files; `LastExit`, which agents send to connections of this version or later |
 
 mod since;
 
 /// The highest protocol version that the programs of this build speak.
 pub const VERSION: u16 = 7;
+
+/// The first version of connections on which agents send `LastExit`.
+pub const LAST_EXIT: u16 = 7;
 
 /// The oldest version of agents, and of the owner of the veth pairs, that a server of this build
 /// works with: that of `tests/baseline/commit`. It may increase only when an upgrade from that

@@ -45,6 +45,11 @@ export interface ExecResult {
   sessionId?: string;
   /** The timeout ended the command. */
   timedOut: boolean;
+  /**
+   * The shell ended with this command, as `exit` does. Absent for a program, and if the sandbox's agent is too
+   * old to report it.
+   */
+  shellEnded?: boolean;
   /** Number of bytes per stream beyond the output limit. */
   truncated?: { stdout: number; stderr: number };
   /** Only in the first result after the sandbox slept: what did not survive the sleep. */
@@ -71,6 +76,7 @@ export interface LostState {
 interface ResultJson {
   exit_code: number;
   timed_out: boolean;
+  shell_ended?: boolean | null;
   duration_ms: number;
   stdout?: string;
   stderr?: string;
@@ -110,6 +116,7 @@ function toResult(
     duration: answer.duration_ms,
     timestamp: call.timestamp,
     timedOut: answer.timed_out,
+    ...(answer.shell_ended == null ? {} : { shellEnded: answer.shell_ended }),
     ...(call.session === undefined ? {} : { sessionId: call.session }),
     ...(answer.truncated
       ? { truncated: { stdout: answer.truncated.stdout_bytes, stderr: answer.truncated.stderr_bytes } }

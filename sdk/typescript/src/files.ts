@@ -93,7 +93,7 @@ export class Files {
       throw new IsoletError(0, "bad_range", "start must be 0 or more, and length at least 1");
     }
     const range = `bytes=${start}-${length === undefined ? "" : start + length - 1}`;
-    return this.client.send(await this.#path(path), encodeSegment ? { headers: { range } } : {});
+    return this.client.send(await this.#path(path, { type: "file" }), encodeSegment ? { headers: { range } } : {});
   }
 
   /**
@@ -209,7 +209,8 @@ export class Files {
    * sandbox does not sleep until the watch is closed.
    *
    * @param path directory to watch.
-   * @param options `recursive`: include subdirectories. `signal`: aborts the watch.
+   * @param options `recursive`: include subdirectories. `include`, `exclude`: patterns. `signal`: aborts the
+   *   watch.
    * @example
    * ```ts
    * for await (const change of await sandbox.watch("src")) console.log(change.type, change.path);
@@ -217,7 +218,10 @@ export class Files {
    */
   async watch(path = "/workspace", options: WatchOptions = {}): Promise<FileWatch> {
     const at = await this.#queryPath(path, { watch: "1", recursive: flag(options.recursive) });
-    return watch(this.client, at, options.signal);
+    const patterns = new URLSearchParams();
+    options.include?.forEach((pattern) => patterns.append("include", pattern));
+    options.exclude?.forEach((pattern) => patterns.append("exclude", pattern));
+    return watch(this.client, patterns.size > 0 ? `${at}&${patterns}` : at, options.signal);
   }
 
   /**

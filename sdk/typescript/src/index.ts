@@ -65,7 +65,7 @@ export {
 export type { ExposedPort, ExposeOptions, ListeningPort, PortLink, PortRequest } from "./ports.js";
 export { getSandbox, Sandbox } from "./sandbox.js";
 export type { SandboxChange, SandboxOptions } from "./sandbox-options.js";
-export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
+export { ExecutionSession, type FileAccess, type SessionChange, type SessionOptions } from "./session.js";
 export { Shell, ShellCommand } from "./shell.js";
 export { openShell } from "./open-shell.js";
 export type {

@@ -87,6 +87,10 @@ export interface FoundLine {
   stream: "stdout" | "stderr";
   /** Position after the line, for the next wait. */
   position: number;
+  /** What each group of an expression matched, after the whole match; `null`: the group took no part. */
+  groups?: (string | null)[];
+  /** What the groups of an expression with a name matched. */
+  namedGroups?: Record<string, string | null>;
 }
 
 /** Conditions of {@link Process.waitForPort}. */
@@ -99,7 +103,8 @@ export interface WaitForPortOptions {
   timeout?: number;
 }
 
-interface Waited extends FoundLine {
+interface Waited extends Omit<FoundLine, "namedGroups"> {
+  named_groups?: Record<string, string | null>;
   outcome: "met" | "timeout" | "ended";
   process: ProcessView;
 }
@@ -208,8 +213,9 @@ export class Process {
   ): Promise<FoundLine> {
     const { timeout, ...filter } = options;
     const log = { ...filter, ...(typeof pattern === "string" ? { text: pattern } : { regex: source(pattern) }) };
-    const { line, stream, position } = await this.#all.wait(this.id, { log }, timeout);
-    return { line, stream, position };
+    const found = await this.#all.wait(this.id, { log }, timeout);
+    const { line, stream, position, groups, named_groups: namedGroups } = found;
+    return { line, stream, position, ...(groups ? { groups } : {}), ...(namedGroups ? { namedGroups } : {}) };
   }
 
   /**
@@ -226,10 +232,12 @@ export class Process {
    * Wait for the end of the process.
    *
    * @param timeout in milliseconds, at most ten minutes; 30 seconds by default.
-   * @throws {@link IsoletError} `timeout`.
+   * @param exitCodes lowest and highest expected exit code; all by default.
+   * @throws {@link IsoletError} `timeout`; `process_ended`: it ended with another exit code.
    */
-  async waitForExit(timeout?: number): Promise<Process> {
-    const waited = await this.#all.wait(this.id, { exit: true }, timeout);
+  async waitForExit(timeout?: number, exitCodes?: { from?: number; to?: number }): Promise<Process> {
+    const condition = { exit: true, ...(exitCodes ? { exit_codes: exitCodes } : {}) };
+    const waited = await this.#all.wait(this.id, condition, timeout);
     return new Process(this.#all, waited.process);
   }
 }

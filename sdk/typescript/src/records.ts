@@ -59,6 +59,8 @@ export interface SandboxInfo {
   region: string | undefined;
   /** In a fleet: why it was placed on this node, for people. */
   placementReason: string | undefined;
+  /** How often it was started: at its creation, and at each wake since. */
+  boots: number;
   memoryMib: number;
   /** CPU limit in thousandths of a core. */
   cpuMillis: number;
@@ -148,6 +150,7 @@ export interface SandboxJson {
   node?: string;
   region?: string;
   placement_reason?: string;
+  boots?: number;
   memory_mib: number;
   cpu_millis: number;
   pids: number;
@@ -217,6 +220,7 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
     node: json.node,
     region: json.region,
     placementReason: json.placement_reason,
+    boots: json.boots ?? 1,
     memoryMib: json.memory_mib,
     cpuMillis: json.cpu_millis,
     diskMib: json.disk_mib,

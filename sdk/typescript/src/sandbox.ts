@@ -404,10 +404,13 @@ export class Sandbox extends Workspace {
   /**
    * Put the sandbox to sleep now. The next call that needs it awake wakes it.
    *
+   * @param options `force`: sleep although commands run or clients are attached. What runs is killed, and
+   *   calls that wait for it throw `sandbox_slept`.
    * @throws {@link IsoletError} `sandbox_in_use`: a command is running or a client is attached.
    */
-  async sleep(): Promise<SandboxInfo> {
-    return sandboxInfo(await this.client.json(`${await this.#ready()}/sleep`, { method: "POST" }));
+  async sleep(options: { force?: boolean } = {}): Promise<SandboxInfo> {
+    const query = options.force ? "?force=1" : "";
+    return sandboxInfo(await this.client.json(`${await this.#ready()}/sleep${query}`, { method: "POST" }));
   }
 
   /**

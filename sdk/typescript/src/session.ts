@@ -2,7 +2,7 @@
 
 import type { Isolet } from "./client.js";
 import * as code from "./code.js";
-import { type ExecEvent, type ExecOptions, type ExecResult, streamOutput, run } from "./exec.js";
+import { envToJson, type ExecEvent, type ExecOptions, type ExecResult, streamOutput, run } from "./exec.js";
 import type { Process, Processes, ProcessOptions } from "./processes.js";
 import { exports } from "./quote.js";
 import { type SessionInfo, sessionInfo } from "./records.js";
@@ -30,6 +30,19 @@ export interface SessionOptions {
   metadata?: Record<string, unknown>;
   /** Lifetime, after which the session ends even during a command: `"10m"`, or seconds; unlimited by default. */
   ttl?: string | number;
+}
+
+/** Changes to a session. What is left out keeps its value. */
+export interface SessionChange {
+  /**
+   * Variables to set; `undefined` removes one. Programs, processes, terminals and shells that start later have
+   * them. An open shell keeps its variables; see {@link ExecutionSession.setEnvVars}.
+   */
+  env?: Record<string, string | undefined>;
+  /** Timeout of commands that name none, in milliseconds; 0 disables it. */
+  commandTimeoutMs?: number;
+  /** Replaces the metadata; at most 16 KiB as JSON. */
+  metadata?: Record<string, unknown>;
 }
 
 /**
@@ -106,6 +119,20 @@ export class ExecutionSession extends Workspace {
    */
   async info(): Promise<SessionInfo> {
     return sessionInfo(await this.client.json(await this.#path()));
+  }
+
+  /**
+   * Change the session.
+   *
+   * @param change what to change.
+   * @throws {@link IsoletError} `no_session`.
+   */
+  async update(change: SessionChange): Promise<SessionInfo> {
+    const json: Record<string, unknown> = {};
+    if (change.env) json["env"] = envToJson(change.env);
+    if (change.commandTimeoutMs !== undefined) json["command_timeout_ms"] = change.commandTimeoutMs;
+    if (change.metadata) json["metadata"] = change.metadata;
+    return sessionInfo(await this.client.json(await this.#path(), { method: "PATCH", json }));
   }
 
   /** Start a background process with the session's initial directory and environment. */

@@ -8,6 +8,13 @@ import type { Transport } from "./transport.js";
 export interface WatchOptions {
   /** Include subdirectories, at most 8,192 directories. */
   recursive?: boolean;
+  /**
+   * Report only changes that match one of these patterns, at most 16. `*.ts` matches names, `src/**\/*.ts`
+   * matches paths relative to the directory.
+   */
+  include?: string[];
+  /** Do not report changes that match one of these patterns, or that are below a directory that does. */
+  exclude?: string[];
   /** Aborting it ends the watch. */
   signal?: AbortSignal;
 }

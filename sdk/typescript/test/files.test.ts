@@ -120,3 +120,15 @@ test("a session's file calls see what it was granted", async () => {
   await expect(session.stat("src")).rejects.toMatchObject({ code: "not_found" });
   expect(await session.info()).toMatchObject({ id: session.id, ttl: 3600, metadata: { a: 1 }, busy: false });
 });
+
+test("a watch reports selected changes, and a read insists on a file", async () => {
+  await sandbox.mkdir("selected/target");
+  const watch = await sandbox.watch("selected", { recursive: true, include: ["*.rs"], exclude: ["target"] });
+  for (const name of ["a.py", "target/b.rs", "c.rs"]) await sandbox.writeFile(`selected/${name}`, "x");
+  await sandbox.deleteFile("selected", { recursive: true });
+  const seen = new Set<string>();
+  for await (const event of watch) if (event.type !== "gone") seen.add(event.path);
+  expect([...seen]).toEqual(["/workspace/selected/c.rs"]);
+  await sandbox.mkdir("directory");
+  await expect(sandbox.readFile("directory")).rejects.toMatchObject({ code: "wrong_kind" });
+});

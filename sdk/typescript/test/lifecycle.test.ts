@@ -335,3 +335,14 @@ test("files of a snapshot are listed, read and compared without a sandbox", asyn
   await client.deleteSnapshot(after.id);
   await expect(client.listSnapshotFiles(name).next()).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
 });
+
+test("a forced sleep ends commands, and a wake counts as a boot", async () => {
+  const sandbox = fresh();
+  const events = sandbox.execStream("echo begun; sleep 1000");
+  expect((await events.next()).value).toMatchObject({ type: "stdout", data: "begun\n" });
+  await expect(sandbox.sleep()).rejects.toMatchObject({ code: "sandbox_in_use" });
+  expect(await sandbox.sleep({ force: true })).toMatchObject({ state: "sleeping", boots: 1 });
+  await expect(events.next()).rejects.toMatchObject({ code: "sandbox_slept" });
+  await sandbox.exec("true");
+  expect((await sandbox.info()).boots).toBe(2);
+});

@@ -75,3 +75,11 @@ test("a session's process begins where the session does, and others see it", asy
   expect((await other.listProcesses())[0]).toMatchObject({ id: first.id, sessionId: "dev" });
   expect(await sandbox.killAllProcesses()).toBe(1);
 });
+
+test("a wait returns groups and checks the exit code", async () => {
+  const process = await fresh().startProcess("echo ready on port 8080; exit 3");
+  const line = await process.waitForLog(/(?<what>\w+) (\d+)/);
+  expect(line).toMatchObject({ groups: ["port 8080", "port", "8080"], namedGroups: { what: "port" } });
+  expect((await process.waitForExit(5000, { from: 1, to: 3 })).exitCode).toBe(3);
+  await expect(process.waitForExit(5000, { to: 2 })).rejects.toMatchObject({ code: "process_ended" });
+});

@@ -233,3 +233,12 @@ test("input, directory and environment hold for one command; aborting ends it", 
   await expect(sandbox.exec("sleep 1000", { signal: cut })).rejects.toThrow();
   expect((await sandbox.exec("echo on")).stdout).toBe("on\n");
 });
+
+test("a changed session starts programs with its environment", async () => {
+  const sandbox = fresh();
+  const session = await sandbox.createSession({ id: "changed", env: { A: "old", B: "b" } });
+  expect(await session.exec("exit 3")).toMatchObject({ exitCode: 3, shellEnded: true });
+  const info = await session.update({ env: { A: "new", B: undefined }, metadata: { m: 1 } });
+  expect(info).toMatchObject({ envNames: ["A"], metadata: { m: 1 } });
+  expect(await session.exec("echo $A$B")).toMatchObject({ stdout: "new\n", shellEnded: false });
+});

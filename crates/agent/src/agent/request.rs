@@ -86,6 +86,7 @@ impl Agent {
         };
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Ready;
+            conn.version = version;
         }
         self.send(id, &AgentResponse::Hello { version });
     }

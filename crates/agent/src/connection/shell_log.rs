@@ -37,14 +37,24 @@ enum LogEntry {
     Event(LogEvent),
 }
 
+/// The end of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct EndedCommand {
+    pub(crate) exit: CommandExit,
+    /// The position of its first output on each stream.
+    pub(crate) from: [u64; 2],
+    /// The shell has ended with the command.
+    pub(crate) ends_shell: bool,
+}
+
 /// An event of a shell.
 #[derive(Debug, Clone)]
 pub(crate) enum LogEvent {
     /// A command has started, with the number of commands that had ended before and the beginning
     /// of its text.
     Started(Rc<CommandKey>, u64, Box<str>),
-    /// A command has ended, with the position of its first output on each stream.
-    Exit(Rc<CommandKey>, CommandExit, [u64; 2]),
+    /// A command has ended.
+    Exit(Rc<CommandKey>, EndedCommand),
     /// A queued command will never run.
     Refused(Rc<CommandKey>, RefusalReason, String),
     /// The shell has ended.
@@ -76,6 +86,8 @@ pub(crate) struct LogFilter {
     pub(crate) owner: String,
     /// The commands of other owners are also visible.
     pub(crate) watch: bool,
+    /// The client knows [`AgentResponse::LastExit`].
+    pub(crate) last_exit: bool,
 }
 
 impl LogFilter {
@@ -113,7 +125,7 @@ pub(crate) struct ShellLog {
     end: [u64; 2],
     dropped: [u64; 2],
     seq: u64,
-    exits: VecDeque<(Rc<CommandKey>, CommandExit, [u64; 2])>,
+    exits: VecDeque<(Rc<CommandKey>, EndedCommand)>,
 }
 
 fn slot(stream: u8) -> usize {
@@ -180,9 +192,9 @@ impl ShellLog {
 
     /// Appends an event. An exit gets its number here.
     pub(crate) fn push_event(&mut self, mut note: LogEvent) {
-        if let LogEvent::Exit(_, exit, _) = &mut note {
+        if let LogEvent::Exit(_, ended) = &mut note {
             self.seq += 1;
-            exit.seq = self.seq;
+            ended.exit.seq = self.seq;
         }
         self.entries.push_back(LogEntry::Event(note));
         self.trim();
@@ -209,11 +221,11 @@ impl ShellLog {
                     self.dropped[slot(stream)] = offset + bytes.len() as u64;
                 }
                 Some(LogEntry::Event(LogEvent::Started(_, _, text))) => self.bytes -= text.len(),
-                Some(LogEntry::Event(LogEvent::Exit(who, exit, from))) => {
+                Some(LogEntry::Event(LogEvent::Exit(who, ended))) => {
                     if self.exits.len() == EXITS_MAX {
                         self.exits.pop_front();
                     }
-                    self.exits.push_back((who, exit, from));
+                    self.exits.push_back((who, ended));
                 }
                 _ => {}
             }
@@ -320,10 +332,8 @@ impl ShellLog {
                 return Some(AgentResponse::Gap { stream, from, to });
             }
         }
-        let start = self.exits.partition_point(|(_, exit, _)| exit.seq <= cursor.seq);
-        self.exits
-            .range(start..)
-            .find_map(|(who, exit, from)| exit_message(who, exit, *from, cursor, filter))
+        let start = self.exits.partition_point(|(_, ended)| ended.exit.seq <= cursor.seq);
+        self.exits.range(start..).find_map(|(who, ended)| exit_message(who, ended, cursor, filter))
     }
 
     fn message(
@@ -341,7 +351,7 @@ impl ShellLog {
                 };
                 (*before >= cursor.seq).then_some(response)
             }
-            LogEvent::Exit(who, exit, from) => exit_message(who, exit, *from, cursor, filter),
+            LogEvent::Exit(who, ended) => exit_message(who, ended, cursor, filter),
             LogEvent::Refused(who, reason, message) => {
                 let id = filter.command_name(who)?;
                 Some(AgentResponse::Refused {
@@ -378,11 +388,11 @@ impl ShellLog {
 
 fn exit_message(
     who: &CommandKey,
-    exit: &CommandExit,
-    from: [u64; 2],
+    ended: &EndedCommand,
     cursor: &mut LogCursor,
     filter: &LogFilter,
 ) -> Option<AgentResponse> {
+    let EndedCommand { exit, from, ends_shell } = ended;
     if exit.seq <= cursor.seq {
         return None;
     }
@@ -390,14 +400,18 @@ fn exit_message(
     let id = filter.command_name(who)?;
     let mut lost = 0;
     for (missed, (from, count)) in
-        cursor.missed.iter_mut().zip(from.into_iter().zip([exit.out, exit.err]))
+        cursor.missed.iter_mut().zip(from.iter().copied().zip([exit.out, exit.err]))
     {
         if missed.to > from {
             lost += missed.bytes.saturating_sub(from.saturating_sub(missed.from)).min(count);
         }
         *missed = Missed::default();
     }
-    Some(AgentResponse::Exit(CommandExit { id, lost, ..exit.clone() }))
+    let exit = CommandExit { id, lost, ..exit.clone() };
+    Some(match *ends_shell && filter.last_exit {
+        true => AgentResponse::LastExit(exit),
+        false => AgentResponse::Exit(exit),
+    })
 }
 
 #[cfg(test)]

@@ -8,8 +8,12 @@ fn who(owner: &str, id: &str) -> Rc<CommandKey> {
     Rc::new(CommandKey { owner: owner.into(), id: id.into() })
 }
 
+fn ended(exit: CommandExit, from: [u64; 2]) -> EndedCommand {
+    EndedCommand { exit, from, ends_shell: false }
+}
+
 fn view(owner: &str, watch: bool) -> LogFilter {
-    LogFilter { owner: owner.into(), watch }
+    LogFilter { owner: owner.into(), watch, last_exit: false }
 }
 
 /// Everything that a client received, with the output joined and the exits by number.
@@ -64,7 +68,7 @@ proptest! {
             match act {
                 0 => log.push_output(STDOUT, Some(&whose), &vec![count as u8; count]),
                 1 => log.push_output(STDERR, None, &vec![count as u8; count]),
-                2 => log.push_event(LogEvent::Exit(whose.clone(), CommandExit::default(), [0; 2])),
+                2 => log.push_event(LogEvent::Exit(whose.clone(), ended(CommandExit::default(), [0; 2]))),
                 3 => while let Some(item) = log.next(&mut stay, &view) { whole.take(item) },
                 4 => for _ in 0..count % 3 {
                     if let Some(item) = log.next(&mut come, &view) { cut.take(item) }
@@ -87,7 +91,10 @@ fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
     for _ in 0..40 {
         log.push_owned(STDOUT, Some(&whose), chunk.clone());
         let exit = CommandExit { out: chunk.len() as u64, ..CommandExit::default() };
-        log.push_event(LogEvent::Exit(whose.clone(), exit, [log.end()[0] - chunk.len() as u64, 0]));
+        log.push_event(LogEvent::Exit(
+            whose.clone(),
+            ended(exit, [log.end()[0] - chunk.len() as u64, 0]),
+        ));
     }
     let mut seen = Seen::default();
     while let Some(item) = log.next(&mut place, &view("me", false)) {

@@ -10,7 +10,7 @@ use super::running_command::{
 use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
 use super::{HISTORY_MAX, Shell, Waiting};
-use crate::connection::shell_log::LogEvent;
+use crate::connection::shell_log::{EndedCommand, LogEvent};
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
 use isolet_wire::response::{CommandExit, RefusalReason, STDERR, STDOUT};
@@ -422,7 +422,11 @@ impl Shell {
         };
         let note = match running.result.refusal.take() {
             Some((reason, message)) => LogEvent::Refused(running.key.clone(), reason, message),
-            None => LogEvent::Exit(running.key.clone(), exit, running.output.start),
+            None => {
+                let ends_shell = death.is_some();
+                let from = running.output.start;
+                LogEvent::Exit(running.key.clone(), EndedCommand { exit, from, ends_shell })
+            }
         };
         self.log.push_event(note);
         reactor.notify_watchers(self.id);

@@ -198,6 +198,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "restart") => "context.restart",
         ("DELETE", "contexts") => "context.delete",
         ("POST", "sessions" | "session") => "session.create",
+        ("PATCH", "sessions") => "session.update",
         ("DELETE", "sessions" | "session") => "session.delete",
         ("POST", "processes") => "process.start",
         ("DELETE", "processes") | ("POST", "kill") => "process.kill",

@@ -58,7 +58,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(contexts::interrupt))
         .routes(routes!(contexts::restart))
         .routes(routes!(sessions::create, sessions::list))
-        .routes(routes!(sessions::get, sessions::delete))
+        .routes(routes!(sessions::get, sessions::patch, sessions::delete))
         .routes(routes!(exec::in_session))
         .merge(files::router())
         .merge(snapshots::router())

@@ -11,7 +11,7 @@ use crate::foundation::json_text::{self, OutputText};
 use crate::foundation::lost::{LostFields, LostStateView};
 use crate::foundation::time::Millis;
 use crate::stream::captured_output::{CapturedOutput, OutputFields, Truncated, output_limit_bytes};
-use crate::stream::command::{RunningCommand, ShellCommand};
+use crate::stream::command::{FinishedCommand, RunningCommand, ShellCommand};
 use crate::stream::command_events::{self, ExitReport};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -156,6 +156,12 @@ pub(crate) struct ExecAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     fresh: Option<bool>,
+    /// Whether the shell has ended with this command, as `exit` does. The next command then starts
+    /// another shell. Only for commands in a session, and absent if the agent of the sandbox is too
+    /// old to report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    shell_ended: Option<bool>,
     /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
     /// and others. Present only in the first answer after the sandbox woke.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +194,7 @@ impl<'a> ExecAnswer<'a> {
     ) -> Self {
         let OutputFields { stdout, stdout_b64, stderr, stderr_b64, truncated, text_bytes: _ } =
             output;
-        let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
+        let ExitReport { session, lost: LostFields { lost, lost_state }, shell_ended } = report;
         let DeniedFields { denied, denied_lost } = denied.into();
         Self {
             exit_code: exit.code,
@@ -204,6 +210,7 @@ impl<'a> ExecAnswer<'a> {
             truncated,
             session: session.map(String::from),
             fresh: None,
+            shell_ended,
             lost,
             lost_state,
             denied,
@@ -302,12 +309,14 @@ pub(crate) async fn alone(
     let command = RunningCommand::start_program(&sandbox, start, stdin).await?;
     let cancellation = app.cancellations.subscribe(&caller);
     if let Some(encoding) = accepts_event_stream(&headers) {
-        let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+        let lost = LostFields::take(&sandbox);
+        let report = ExitReport { session, lost, shell_ended: None };
         return command_events::answer(command, encoding, report, cancellation).await;
     }
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
-    let (exit, output, denied) = command.finish(gathered, cancellation).await?;
-    let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+    let done = command.finish(gathered, cancellation).await?;
+    let FinishedCommand { exit, output, denied, shell_ended } = done;
+    let report = ExitReport { session, lost: LostFields::take(&sandbox), shell_ended };
     let _span = info_span!(target: TRACE_TARGET, "answer").entered();
     let fields = output.fields();
     let text_bytes = fields.text_bytes;
@@ -367,13 +376,17 @@ impl SessionExec {
         let command = RunningCommand::in_session(&sandbox, &session, self.command).await?;
         let cancellation = app.cancellations.subscribe(caller);
         if let Some(encoding) = accepts_event_stream(headers) {
-            let report = ExitReport { session: Some(session), lost: LostFields::take(&sandbox) };
+            let session = Some(session);
+            let lost = LostFields::take(&sandbox);
+            let report = ExitReport { session, lost, shell_ended: None };
             return command_events::answer(command, encoding, report, cancellation).await;
         }
         let memory = app.response_memory.share(&caller.tenant);
         let gathered = CapturedOutput::new(self.output_limit_bytes, memory);
-        let (exit, output, denied) = command.finish(gathered, cancellation).await?;
-        let report = ExitReport { session: Some(session), lost: LostFields::take(&sandbox) };
+        let done = command.finish(gathered, cancellation).await?;
+        let FinishedCommand { exit, output, denied, shell_ended } = done;
+        let lost = LostFields::take(&sandbox);
+        let report = ExitReport { session: Some(session), lost, shell_ended };
         let _span = info_span!(target: TRACE_TARGET, "answer").entered();
         let fields = output.fields();
         let text_bytes = fields.text_bytes;
@@ -408,11 +421,12 @@ mod tests {
         let start = r#"{"exit_code":143,"signal":15,"timed_out":true,"oom":false,"cancelled":false,"duration_ms":1.5,"stdout":"a�b","stdout_b64":"Yf9i","stderr":"x\"","truncated":null"#;
         assert_eq!(json_text::to_string(&plain, 0), format!("{start}}}"));
         let lost = LostFields { lost: Some(vec!["shells"]), lost_state: Some(Vec::new()) };
-        let report = ExitReport { session: Some("s".parse().unwrap()), lost };
+        let session = Some("s".parse().unwrap());
+        let report = ExitReport { session, lost, shell_ended: Some(false) };
         let denied = Denied { list: Vec::new(), lost: 2 };
         let mut full = ExecAnswer::new(&exit, output(), report, denied);
         full.fresh = Some(true);
-        let end = r#","session":"s","fresh":true,"lost":["shells"],"lost_state":[],"denied":[],"denied_lost":2}"#;
+        let end = r#","session":"s","fresh":true,"shell_ended":false,"lost":["shells"],"lost_state":[],"denied":[],"denied_lost":2}"#;
         assert_eq!(json_text::to_string(&full, 0), format!("{start}{end}"));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod target;
 pub(crate) mod upload;
 pub(crate) mod view;
 pub(crate) mod watch;
+mod watch_filter;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -38,9 +39,11 @@ use utoipa::openapi::{Object, Required, Type};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use view::{FileView, SavedView};
+use watch_filter::{EXCLUDE, INCLUDE, WatchFilter};
 
 /// All query parameters of the requests that read.
-const READ: [&str; 12] = [
+const READ: [&str; 13] = [
+    "type",
     "recursive",
     "hidden",
     LIST_GLOB,
@@ -54,6 +57,9 @@ const READ: [&str; 12] = [
     "ignored",
     "context",
 ];
+
+/// Query parameters that may be repeated.
+const WATCH_LISTS: [&str; 2] = [INCLUDE, EXCLUDE];
 
 /// What a read answers in JSON: the entries of a directory, or the result of a search.
 #[derive(Serialize, ToSchema)]
@@ -117,6 +123,9 @@ fn below() -> OpenApiRouter<App> {
         ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
         ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
         ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
+        ("include" = Option<Vec<String>>, Query, description = "With `watch`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
+        ("exclude" = Option<Vec<String>>, Query, description = "With `watch`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
+        ("type" = Option<String>, Query, description = "`file`: answer 409 `wrong_kind` if the path is a directory, instead of its entries."),
         ("Range" = Option<String>, Header),
         ("If-None-Match" = Option<String>, Header)
     ),
@@ -135,7 +144,7 @@ async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let query = Query::of(&uri, &READ)?;
+    let query = Query::with_lists(&uri, &READ, &WATCH_LISTS)?;
     let path = target.path()?.to_vec();
     answer(&app, &caller, &target, &method, &headers, path, &query).await
 }
@@ -161,6 +170,9 @@ async fn read(
         ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
         ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
         ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
+        ("include" = Option<Vec<String>>, Query, description = "With `watch`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
+        ("exclude" = Option<Vec<String>>, Query, description = "With `watch`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
+        ("type" = Option<String>, Query, description = "`file`: answer 409 `wrong_kind` if the path is a directory, instead of its entries."),
         ("Range" = Option<String>, Header),
         ("If-None-Match" = Option<String>, Header)
     ),
@@ -180,7 +192,7 @@ async fn top(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let known = [&READ[..], &["path"]].concat();
-    let query = Query::of(&uri, &known)?;
+    let query = Query::with_lists(&uri, &known, &WATCH_LISTS)?;
     let path = match query.bytes("path") {
         Some(path) => target::checked("?path", path)?,
         None => target::HOME.to_vec(),
@@ -203,15 +215,20 @@ async fn answer(
         return Ok(Json(DirectoryOrSearch::Search(found)).into_response());
     }
     let wish = wish(query)?;
-    if query.flag("watch")? {
-        for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar"] {
+    let watched = query.flag("watch")?;
+    if let Some(name) = WATCH_LISTS.iter().find(|name| !watched && query.bytes(name).is_some()) {
+        return Err(query::bad_parameter(name, "needs watch=1"));
+    }
+    if watched {
+        for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar", "type"] {
             if query.bytes(name).is_some() {
                 return Err(query::bad_parameter(name, "cannot be combined with watch"));
             }
         }
+        let filter = WatchFilter::of(query)?;
         let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
         let watcher = sandbox.file_watch(&path, wish.recursive).await?;
-        return Ok(watch::answer(watcher, &path, app.cancellations.subscribe(caller)));
+        return Ok(watch::answer(watcher, &path, filter, app.cancellations.subscribe(caller)));
     }
     let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
     match get(&sandbox, target, method, headers, &path, query, wish).await? {

@@ -26,7 +26,7 @@ use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
     AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxClass, SandboxId,
-    SandboxInfo, SandboxSpec, SnapshotId,
+    SandboxInfo, SandboxSpec, SleepMode, SnapshotId,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -275,7 +275,7 @@ pub(crate) fn view(app: &App, caller: &Caller, info: SandboxInfo) -> SandboxView
     ),
     request_body(content = CreateSandbox, example = json!({"id": "demo", "memory_mib": 1024, "network": {"allow": ["api.example.com"]}, "metadata": {"purpose": "docs"}, "env": {"LANG": "C.UTF-8"}})),
     responses(
-        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
+        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "boots": 1, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn create(
@@ -349,7 +349,7 @@ pub(crate) async fn list(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
+        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "boots": 1, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn get(
@@ -523,12 +523,15 @@ pub(crate) async fn resume(
 /// Answers once nothing runs in the sandbox. Shells and background jobs end; the files of a
 /// persistent sandbox stay. The next call that works in the sandbox wakes it, and its answer lists
 /// in `lost` what the sleep ended. Refused with 409 `sandbox_in_use` while a command runs or a
-/// client is attached. A paused sandbox continues for the moment that saving its shells takes; if it
+/// client is attached, unless `force` is set: what runs is then killed, and calls in it answer 409
+/// `sandbox_slept`. The files stay as they are at that moment, and a shell in which a command runs
+/// comes back with the state that was saved last. A paused sandbox continues for the moment that saving its shells takes; if it
 /// is in use, it is paused again.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/sleep", operation_id = "sandboxes_sleep", tag = "sandboxes",
     params(
-        ("id" = String, Path)
+        ("id" = String, Path),
+        ("force" = Option<bool>, Query, description = "Sleep although commands run or clients are attached.")
     ),
     responses(
         (status = 200, description = "The sandbox, in state `sleeping`.", body = SandboxView)
@@ -538,7 +541,10 @@ pub(crate) async fn sleep(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
+    uri: Uri,
 ) -> Result<Json<SandboxView>, ApiError> {
-    let info = app.service.sleep(&caller.tenant, &ids.sandbox).await?;
+    let force = Query::of(&uri, &["force"])?.flag("force")?;
+    let how = if force { SleepMode::Forced } else { SleepMode::Unused };
+    let info = app.service.sleep(&caller.tenant, &ids.sandbox, how).await?;
     Ok(Json(view(&app, &caller, info)))
 }

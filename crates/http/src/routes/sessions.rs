@@ -16,7 +16,9 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use isolet_sandbox::info::TTL_S_MAX;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Environment, Life, Metadata, SessionId, SessionSpec};
+use isolet_sandbox::{
+    Environment, EnvironmentChange, Life, Metadata, SessionId, SessionPatch, SessionSpec,
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -63,9 +65,7 @@ impl CreateSession {
         self.network.reject("network", crate::routes::sandboxes::OWN_NETWORK)?;
         let cwd = input::cwd(self.cwd)?;
         let env = Environment::parse(self.env.0)?;
-        input::timeout(self.command_timeout_ms).map_err(|_| {
-            ApiError::bad_field("command_timeout_ms", "0 (never) to 86400000 (a day)")
-        })?;
+        check_timeout(self.command_timeout_ms)?;
         Ok(SessionSpec {
             id: self.id.map(|id| SessionId::parse(&id)).transpose().map_err(input::bad_id)?,
             cwd,
@@ -76,6 +76,43 @@ impl CreateSession {
             file_access: self.file_access.map(FileAccess::wish).transpose()?,
         })
     }
+}
+
+/// Changes to a session. Fields that are left out keep their value.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = UpdateSession)]
+pub(crate) struct ChangeSession {
+    /// Environment variables to set, or with `null` to remove. Programs, processes, terminals and
+    /// shells that start later have them; an open shell keeps its variables.
+    #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
+    env: UniqueMap<Option<String>>,
+    /// The timeout of commands that name none, in milliseconds. 0 means none.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    command_timeout_ms: Option<u64>,
+    /// Replaces the data of the client. At most 16 KiB.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    metadata: Option<Object>,
+}
+
+impl ChangeSession {
+    fn patch(self) -> Result<SessionPatch, ApiError> {
+        check_timeout(self.command_timeout_ms)?;
+        Ok(SessionPatch {
+            env: EnvironmentChange::parse(self.env.0)?,
+            command_timeout_ms: self.command_timeout_ms,
+            metadata: self.metadata.map(|new| Metadata::parse(new.0)).transpose()?,
+        })
+    }
+}
+
+/// Checks the timeout of a session's commands.
+fn check_timeout(ms: Option<u64>) -> Result<(), ApiError> {
+    let reason = "0 (never) to 86400000 (a day)";
+    let checked = input::timeout(ms).map(drop);
+    checked.map_err(|_| ApiError::bad_field("command_timeout_ms", reason))
 }
 
 /// The lifetime of a session.
@@ -163,6 +200,33 @@ pub(crate) async fn get(
 ) -> Result<Json<SessionView>, ApiError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
+}
+
+/// Update a session
+///
+/// Changes every field in the body, or none of them if one is refused. Programs, background
+/// processes, terminals and shells that start later see the changed environment. A shell that is open
+/// keeps its variables: set them there with `export`. Does not wake a sleeping sandbox.
+#[utoipa::path(
+    patch, path = "/v1/sandboxes/{id}/sessions/{sid}", operation_id = "sessions_update", tag = "sessions",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    request_body(content = ChangeSession, example = json!({"env": {"MODE": "release", "DEBUG": null}})),
+    responses(
+        (status = 200, description = "The session after the change.", body = SessionView)
+    )
+)]
+pub(crate) async fn patch(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    body: StrictJson<ChangeSession>,
+) -> Result<Json<SessionView>, ApiError> {
+    let patch = body.value.patch()?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
+    Ok(Json(SessionView::from(sandbox.session_change(ids.session()?, patch).await?)))
 }
 
 /// Delete a session

@@ -44,6 +44,17 @@ pub(crate) enum CommandEvent {
     Exit(CommandExit, Denied),
 }
 
+/// A command after its end.
+#[derive(Debug)]
+pub(crate) struct FinishedCommand {
+    pub(crate) exit: CommandExit,
+    pub(crate) output: CapturedOutput,
+    /// The network traffic that was denied while it ran.
+    pub(crate) denied: Denied,
+    /// See [`RunningCommand::shell_ended`].
+    pub(crate) shell_ended: Option<bool>,
+}
+
 /// A command for the shell of a session.
 #[derive(Debug, Default)]
 pub(crate) struct ShellCommand {
@@ -94,6 +105,9 @@ pub(crate) struct RunningCommand {
     denials: Denials,
     /// The exit, while the denied traffic is still awaited.
     ended: Option<CommandExit>,
+    /// Whether the session's shell has ended with the command. `None` before the exit, for a
+    /// program, and if the agent is too old to report it.
+    shell_ended: Option<bool>,
     span: CommandSpan,
 }
 
@@ -140,6 +154,7 @@ impl RunningCommand {
             ends_with_client: command.ends_with_client,
             denials,
             ended: None,
+            shell_ended: None,
             span,
         })
     }
@@ -164,6 +179,7 @@ impl RunningCommand {
             ends_with_client: true,
             denials,
             ended: None,
+            shell_ended: None,
             span,
         })
     }
@@ -186,7 +202,7 @@ impl RunningCommand {
     /// Reports the end of the session as the cause if it has broken the connection.
     fn end_reason(&self, error: AgentError) -> AgentError {
         match error {
-            AgentError::Destroyed(_) | AgentError::Departed(_) => error,
+            AgentError::Destroyed(_) | AgentError::Departed(_) | AgentError::Slept(_) => error,
             _ if self.orphaned() => AgentError::SessionEnded,
             _ => error,
         }
@@ -245,6 +261,10 @@ impl RunningCommand {
                     return Err(AgentError::SessionEnded.into());
                 }
                 self.span.exited(&exit);
+                self.shell_ended = match &self.link {
+                    Some(AgentConnection::Shell(link)) => link.ended_with(&self.id),
+                    Some(AgentConnection::Exec(_)) | None => None,
+                };
                 if !self.denials.there() {
                     return Ok(Some(CommandEvent::Exit(exit, Denied::default())));
                 }
@@ -268,12 +288,18 @@ impl RunningCommand {
         }
     }
 
+    /// Whether the session's shell has ended with the command, once it has ended; `None` if that is
+    /// not known.
+    pub(crate) fn shell_ended(&self) -> Option<bool> {
+        self.shell_ended
+    }
+
     /// Receives all events, captures the output, and parks the connection.
     pub(crate) async fn finish(
         mut self,
         mut output: CapturedOutput,
         mut cancellation: Cancellation,
-    ) -> Result<(CommandExit, CapturedOutput, Denied), ApiError> {
+    ) -> Result<FinishedCommand, ApiError> {
         let ended = async move {
             let reason = cancellation.cancelled().await;
             if reason == CancellationReason::Stopping {
@@ -296,8 +322,9 @@ impl RunningCommand {
                     output.add_gap(stream, to.saturating_sub(from))
                 }
                 CommandEvent::Exit(exit, denied) => {
+                    let shell_ended = self.shell_ended;
                     self.park();
-                    return Ok((exit, output, denied));
+                    return Ok(FinishedCommand { exit, output, denied, shell_ended });
                 }
             }
         }

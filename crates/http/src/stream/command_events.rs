@@ -47,6 +47,10 @@ pub(crate) struct CommandExitEvent {
     /// Whether its shell was opened in place of one that had ended; absent if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     fresh: bool,
+    /// Whether the shell has ended with the command; absent for a command without a shell, and if
+    /// the agent of the sandbox is too old to report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shell_ended: Option<bool>,
     /// The session that the request named.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<String>,
@@ -66,7 +70,7 @@ pub(crate) struct CommandExitEvent {
 
 impl CommandExitEvent {
     fn new(exit: &CommandExit, report: ExitReport, denied: Denied) -> Self {
-        let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
+        let ExitReport { session, lost: LostFields { lost, lost_state }, shell_ended } = report;
         let DeniedFields { denied, denied_lost } = denied.into();
         Self {
             exit_code: exit.code,
@@ -78,6 +82,7 @@ impl CommandExitEvent {
             out_bytes: exit.out,
             err_bytes: exit.err,
             fresh: exit.fresh,
+            shell_ended,
             session: session.map(String::from),
             lost,
             lost_state,
@@ -93,6 +98,8 @@ pub(crate) struct ExitReport {
     /// The session, if the request named one.
     pub(crate) session: Option<SessionId>,
     pub(crate) lost: LostFields,
+    /// Whether the session's shell has ended with the command; `None` if that is not known.
+    pub(crate) shell_ended: Option<bool>,
 }
 
 /// The events of one command.
@@ -147,6 +154,7 @@ impl EventSource for CommandEvents {
     }
 
     fn write(&mut self, event: CommandEvent, out: &mut EventBuffer) -> ControlFlow<()> {
+        self.writer.report.shell_ended = self.command.shell_ended();
         self.writer.write(event, out)
     }
 
@@ -218,7 +226,8 @@ mod tests {
 
     fn writer(encoding: EventEncoding) -> CommandEventWriter {
         let lost = LostFields { lost: Some(vec!["shells"]), lost_state: None };
-        let report = ExitReport { session: Some("s".parse().unwrap()), lost };
+        let session = Some("s".parse().unwrap());
+        let report = ExitReport { session, lost, shell_ended: Some(true) };
         CommandEventWriter { decoder: Utf8Decoder::default(), encoding, lost: 0, report }
     }
 
@@ -264,7 +273,7 @@ mod tests {
             r#"data: {"stream":"stdout","from":8,"to":9}"#,
             "",
             "event: exit",
-            r#"data: {"exit_code":3,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":1,"out_bytes":4,"err_bytes":5,"fresh":true,"session":"s","lost":["shells"],"denied":[{"host":"a","port":null,"protocol":"dns","rule":"default","times":1}],"denied_lost":2}"#,
+            r#"data: {"exit_code":3,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":1,"out_bytes":4,"err_bytes":5,"fresh":true,"shell_ended":true,"session":"s","lost":["shells"],"denied":[{"host":"a","port":null,"protocol":"dns","rule":"default","times":1}],"denied_lost":2}"#,
             "",
             "",
         ];

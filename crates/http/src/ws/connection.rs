@@ -42,9 +42,17 @@ pub(super) enum CloseReason {
 /// refusal over HTTP. The client must not reconnect, which would create another sandbox.
 const DESTROYED: &str = "sandbox_destroyed";
 
+/// The reason in the close frame (1001) when the sandbox was put to sleep by force. The client must
+/// not reconnect automatically, which would wake the sandbox.
+const SLEPT: &str = "sandbox_slept";
+
 impl CloseReason {
     pub(super) fn destroyed() -> Self {
         Self::Close(CloseCode::Away, DESTROYED)
+    }
+
+    pub(super) fn slept() -> Self {
+        Self::Close(CloseCode::Away, SLEPT)
     }
 }
 

@@ -345,6 +345,12 @@ impl ShellSocket {
             self.write(shell_frames::ended_with(&ApiError::from(error.clone())))?;
             return ControlFlow::Break(CloseReason::destroyed());
         }
+        if let AgentError::Slept(_) = error {
+            let rest = self.decoder.close();
+            self.chunks(&rest)?;
+            self.write(shell_frames::ended_with(&ApiError::from(error.clone())))?;
+            return ControlFlow::Break(CloseReason::slept());
+        }
         if self.client.link.session_ended() {
             let rest = self.decoder.close();
             self.chunks(&rest)?;

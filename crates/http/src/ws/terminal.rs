@@ -310,6 +310,11 @@ impl TerminalSocket {
             self.connection.write(frames::exit(&closed))?;
             return ControlFlow::Break(CloseReason::destroyed());
         }
+        if let AgentError::Slept(_) = error {
+            let closed = Closed { signal: Some(KILLED), ..Closed::default() };
+            self.connection.write(frames::exit(&closed))?;
+            return ControlFlow::Break(CloseReason::slept());
+        }
         if self.client.link.orphaned() {
             return self.end(&Closed { signal: Some(KILLED), ..Closed::default() });
         }

@@ -15,6 +15,7 @@ use isolet_metrics::Meter;
 use isolet_wire::activity::ShellKey;
 use isolet_wire::request::{self, AgentRequest, ShellPosition};
 use isolet_wire::response::{AgentResponse, RefusalReason};
+use isolet_wire::version::LAST_EXIT;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -33,6 +34,8 @@ pub struct ShellConnection {
     /// The lifetime of the session, for a session's shell.
     session: Option<Weak<Lifetime>>,
     meter: Option<Arc<Meter>>,
+    /// The id of the command with which the shell has ended.
+    last_command: Option<String>,
 }
 
 impl ShellConnection {
@@ -58,6 +61,7 @@ impl ShellConnection {
             emitter: None,
             session: None,
             meter: None,
+            last_command: None,
         })
     }
 
@@ -106,6 +110,19 @@ impl ShellConnection {
             }
             event => count_output(meter, event),
         }
+    }
+
+    /// Publishes an event. The exit of a shell's last command becomes one like any other.
+    fn published(&mut self, event: AgentEvent) -> AgentEvent {
+        let event = match event {
+            AgentEvent::Response(AgentResponse::LastExit(exit)) => {
+                self.last_command = Some(exit.id.clone());
+                AgentEvent::Response(AgentResponse::Exit(exit))
+            }
+            event => event,
+        };
+        self.publish(&event);
+        event
     }
 
     fn publish(&self, event: &AgentEvent) {
@@ -192,8 +209,7 @@ impl ShellConnection {
     /// [`AgentError`].
     pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         let event = self.wire.next().await?;
-        self.publish(&event);
-        Ok(event)
+        Ok(self.published(event))
     }
 
     /// Returns an event that has already arrived, without waiting.
@@ -202,8 +218,15 @@ impl ShellConnection {
     /// [`AgentError`].
     pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         let event = self.wire.try_next()?;
-        event.iter().for_each(|event| self.publish(event));
-        Ok(event)
+        Ok(event.map(|event| self.published(event)))
+    }
+
+    /// Whether the shell has ended with this command, whose exit was received. `None` if its agent
+    /// is too old to report it.
+    #[must_use]
+    pub fn ended_with(&self, command: &str) -> Option<bool> {
+        let known = self.wire.version() >= LAST_EXIT;
+        known.then(|| self.last_command.as_deref() == Some(command))
     }
 
     /// Returns a connection of [`crate::Sandbox::commands`] to the pool when no command of it is

@@ -115,23 +115,30 @@ impl Wire {
         self
     }
 
-    fn destroyed(&self) -> Option<AgentError> {
-        self.owner.as_ref()?.borrow().destroyed()
+    /// Why this connection has lost its sandbox. One that keeps its sandbox awake loses it to a
+    /// sleep only if that is forced.
+    fn lost_to(&self) -> Option<AgentError> {
+        let view = self.owner.as_ref()?.borrow();
+        match self.awake {
+            Some(_) => view.lost_to(),
+            None => view.destroyed(),
+        }
     }
 
-    /// Replaces an error by [`AgentError::Destroyed`] while the sandbox is being deleted.
+    /// Replaces an error by [`AgentError::Destroyed`] or [`AgentError::Slept`] while the sandbox is
+    /// being deleted or sleeps.
     fn cause(&self, error: AgentError) -> AgentError {
-        self.destroyed().unwrap_or(error)
+        self.lost_to().unwrap_or(error)
     }
 
-    /// Turns the report of a killed program into [`AgentError::Destroyed`] while the sandbox is
-    /// being deleted.
+    /// Turns the report of a killed program into [`AgentError::Destroyed`] or
+    /// [`AgentError::Slept`] while the sandbox is being deleted or sleeps.
     fn judged(&self, event: AgentEvent) -> Result<AgentEvent, AgentError> {
         match &event {
             AgentEvent::Response(response) if killed(response) => {}
             _ => return Ok(event),
         }
-        match self.destroyed() {
+        match self.lost_to() {
             Some(error) => Err(error),
             None => Ok(event),
         }
@@ -383,7 +390,9 @@ impl Wire {
 /// Whether the message reports a program or shell that SIGKILL ended.
 fn killed(response: &AgentResponse) -> bool {
     match response {
-        AgentResponse::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
+        AgentResponse::Exit(exit) | AgentResponse::LastExit(exit) => {
+            exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE
+        }
         AgentResponse::Closed(closed) | AgentResponse::TerminalExit(closed) => {
             closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
         }

@@ -260,8 +260,8 @@ impl Driver {
                     }
                     Some(DriverCommand::Fold(folded)) => self.fold(folded).await,
                     Some(DriverCommand::Trust) => self.trust_or_later().await,
-                    Some(DriverCommand::Sleep(answer)) => {
-                        let _ = answer.send(self.sleep().await);
+                    Some(DriverCommand::Sleep(how, answer)) => {
+                        let _ = answer.send(self.sleep(how).await);
                     }
                     Some(DriverCommand::Pause(answer)) => {
                         let _ = answer.send(self.pause().await);

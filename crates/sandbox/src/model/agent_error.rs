@@ -49,6 +49,9 @@ pub enum AgentError {
     /// The session was deleted while a command or program ran or waited in it.
     #[error("the session has ended, and the command with it")]
     SessionEnded,
+    /// The sandbox was put to sleep while something ran or waited in it.
+    #[error("sandbox {0} was put to sleep while this call was in it")]
+    Slept(SandboxId),
     /// The sandbox was deleted while something ran or waited in it.
     #[error("sandbox {0} was deleted while this call was in it")]
     Destroyed(SandboxId),

@@ -33,11 +33,20 @@ pub(crate) struct RestoreRequest {
     pub(crate) once: Option<IdempotencyKey>,
 }
 
+/// Whether a sandbox sleeps while it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SleepMode {
+    /// Refuse while a command runs or a client is attached.
+    Unused,
+    /// End what runs, and disconnect clients.
+    Forced,
+}
+
 /// A command to a driver.
 pub(crate) enum DriverCommand {
     Patch(Box<Patch>, oneshot::Sender<Result<SandboxInfo, Error>>),
     Delete(oneshot::Sender<Result<EndedSandbox, Error>>),
-    Sleep(oneshot::Sender<Result<SandboxInfo, Error>>),
+    Sleep(SleepMode, oneshot::Sender<Result<SandboxInfo, Error>>),
     /// Freeze all processes of the sandbox.
     Pause(oneshot::Sender<Result<SandboxInfo, Error>>),
     /// Let the processes of a paused sandbox continue.

@@ -142,6 +142,9 @@ pub struct SandboxInfo {
     pub created_at_ms: i64,
     /// Duration of the creation, in ms with decimals.
     pub create_ms: f64,
+    /// How often it was started. Answers that earlier versions stored are those to its creation.
+    #[serde(default = "once")]
+    pub boots: u64,
     /// Lifetime in seconds from the creation or from the last change; `None` means unlimited.
     pub ttl_s: Option<u64>,
     /// End of the lifetime, in milliseconds since 1970.
@@ -196,6 +199,10 @@ impl SandboxInfo {
     pub fn agent_outdated(&self) -> bool {
         self.agent_version.is_some_and(|version| version < isolet_wire::VERSION)
     }
+}
+
+fn once() -> u64 {
+    1
 }
 
 /// Reads a network policy, also from answers of versions without networks.
@@ -377,6 +384,17 @@ pub struct RestoredSandbox {
     /// The internal name of the sandbox, so that an answer about an earlier sandbox with the same id
     /// does not count.
     pub(crate) incarnation: String,
+}
+
+/// Changes to a session. What is `None` keeps its value.
+#[derive(Debug, Clone, Default)]
+pub struct SessionPatch {
+    /// Environment variables to set or unset.
+    pub env: EnvironmentChange,
+    /// The timeout of commands that name none, in ms; 0 means none.
+    pub command_timeout_ms: Option<u64>,
+    /// Replaces the data of the client.
+    pub metadata: Option<Metadata>,
 }
 
 /// The parameters of a new session.

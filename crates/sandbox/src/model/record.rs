@@ -81,6 +81,10 @@ pub(crate) struct RecordBody {
     pub(crate) layers: LayerStack,
     pub(crate) created_at_ms: i64,
     pub(crate) create_ms: f64,
+    /// How often it was started: at its creation, and at each wake since. Records of earlier
+    /// versions count from 1.
+    #[serde(default = "once")]
+    pub(crate) boots: u64,
     pub(crate) ttl_s: Option<u64>,
     pub(crate) expires_at_ms: Option<i64>,
     pub(crate) metadata: Map<String, Value>,
@@ -150,6 +154,10 @@ fn yes() -> bool {
     true
 }
 
+fn once() -> u64 {
+    1
+}
+
 fn bad(field: &'static str, reason: String) -> Error {
     Error::BadField { field, reason }
 }
@@ -211,6 +219,7 @@ impl RecordBody {
             layers: LayerStack::default(),
             created_at_ms: now_ms(),
             create_ms: 0.0,
+            boots: 1,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
             metadata: spec.metadata.unwrap_or_default().into_inner(),
@@ -305,6 +314,15 @@ impl View {
         };
         (!self.record.state.visible()).then(|| gone(self.record.id.clone()))
     }
+
+    /// Why a call that is in the sandbox has lost it. A sandbox sleeps while a call is in it only if
+    /// that is forced.
+    pub(crate) fn lost_to(&self) -> Option<AgentError> {
+        match self.record.state {
+            State::Sleeping => Some(AgentError::Slept(self.record.id.clone())),
+            _ => self.destroyed(),
+        }
+    }
 }
 
 impl Record {
@@ -372,6 +390,7 @@ impl Record {
             layers: LayerStack::default(),
             created_at_ms: now_ms(),
             create_ms: 0.0,
+            boots: 1,
             ttl_s: None,
             expires_at_ms: None,
             metadata: Map::new(),

@@ -7,8 +7,8 @@ use crate::model::agent_error::AgentError;
 use crate::model::clock::now_ms;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SessionId};
-use crate::model::info::{Life, SESSIONS_MAX, SessionInfo, SessionSpec, TTL_S_MAX};
-use crate::model::input::WorkingDirectory;
+use crate::model::info::{Life, SESSIONS_MAX, SessionInfo, SessionPatch, SessionSpec, TTL_S_MAX};
+use crate::model::input::{WorkingDirectory, check_merged_size};
 use isolet_wire::activity::{Activity, ShellKey};
 use isolet_wire::launcher::Grant;
 use isolet_wire::response::RefusalReason;
@@ -154,6 +154,18 @@ impl Session {
             life: spec.life,
             file_access: spec.file_access.filter(|access| !access.whole()),
         })
+    }
+
+    /// Applies a change to a copy. An error changes nothing.
+    pub(crate) fn patched(&self, patch: SessionPatch) -> Result<Self, Error> {
+        let mut new = self.clone();
+        patch.env.apply(&mut new.env);
+        check_merged_size(&new.env)?;
+        new.command_timeout_ms = patch.command_timeout_ms.unwrap_or(new.command_timeout_ms);
+        if let Some(metadata) = patch.metadata {
+            new.metadata = metadata.into_inner();
+        }
+        Ok(new)
     }
 
     pub(crate) fn json(&self) -> Result<String, Error> {
@@ -340,6 +352,21 @@ impl Sessions {
             held.opening += 1;
         }
         Ok(Opening { sessions: self, id: id.clone() })
+    }
+
+    /// The record of a session.
+    pub(crate) fn recorded(&self, id: &SessionId) -> Result<Session, Error> {
+        let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
+        self.lock().get(id).map(|held| held.session.clone()).ok_or_else(none)
+    }
+
+    /// Replaces the settings of a session by those of a changed record. Its use stays.
+    pub(crate) fn change(&self, id: &SessionId, new: &Session) {
+        let mut all = self.lock();
+        let Some(held) = all.get_mut(id) else { return };
+        held.session.env.clone_from(&new.env);
+        held.session.command_timeout_ms = new.command_timeout_ms;
+        held.session.metadata.clone_from(&new.metadata);
     }
 
     pub(crate) fn insert(&self, id: SessionId, session: Session) {

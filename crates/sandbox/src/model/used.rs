@@ -120,6 +120,7 @@ impl Record {
     pub(crate) fn woke(&mut self) {
         self.body.used.since_ms = Some(steady_ms());
         self.body.used.counted = false;
+        self.body.boots = self.body.boots.saturating_add(1);
     }
 
     /// The usage for clients, including the current cgroups.

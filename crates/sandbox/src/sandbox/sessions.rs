@@ -4,9 +4,10 @@ use crate::live::idempotency::row;
 use crate::model::error::Error;
 use crate::model::events::EventKind;
 use crate::model::ids::SessionId;
-use crate::model::info::{IdempotencyKey, SessionInfo, SessionSpec};
+use crate::model::info::{IdempotencyKey, SessionInfo, SessionPatch, SessionSpec};
 use crate::model::sessions::{Session, Sessions};
 use crate::sandbox::Sandbox;
+use isolet_store::SessionRow;
 use serde::{Deserialize, Serialize};
 
 /// A new session in the stored answer of an idempotency key.
@@ -93,13 +94,11 @@ impl Sandbox {
         session: Session,
         once: Option<&IdempotencyKey>,
     ) -> Result<Session, Error> {
-        let body = session.json()?;
         let answer = match once {
             Some(once) => Some(row(&self.entry.tenant, once, self.text(id, &session)?)),
             None => None,
         };
-        let record =
-            isolet_store::SessionRow { sandbox: self.entry.name.clone(), id: id.to_string(), body };
+        let record = self.row_of(id, &session)?;
         self.inner.store.insert_session(record, answer).await?;
         self.entry.sessions.insert(id.clone(), session.clone());
         self.emit(EventKind::SessionCreated(id.clone()));
@@ -152,6 +151,34 @@ impl Sandbox {
             }
         };
         Ok((serde_json::from_str(&text).map_err(|_| Error::OtherBody)?, replayed))
+    }
+
+    /// Changes a session. Programs, processes, terminals and shells that start later have the new
+    /// environment; an open shell keeps its variables.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`], [`Error::BadField`], and errors of the store.
+    pub async fn session_change(
+        &self,
+        id: &SessionId,
+        patch: SessionPatch,
+    ) -> Result<SessionInfo, Error> {
+        let own = self.clone();
+        let id = id.clone();
+        let work = async move {
+            let _turn = own.entry.sessions.turn.lock().await;
+            own.check()?;
+            let new = own.entry.sessions.recorded(&id)?.patched(patch)?;
+            own.inner.store.put_session(own.row_of(&id, &new)?).await?;
+            own.entry.sessions.change(&id, &new);
+            own.entry.sessions.info(&id)
+        };
+        tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+
+    fn row_of(&self, id: &SessionId, session: &Session) -> Result<SessionRow, Error> {
+        let body = session.json()?;
+        Ok(SessionRow { sandbox: self.entry.name.clone(), id: id.to_string(), body })
     }
 
     /// Deletes a session with its shell and its terminal.

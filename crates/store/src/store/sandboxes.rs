@@ -173,6 +173,23 @@ impl Store {
         .await
     }
 
+    /// Records a session, in place of the record that it may have.
+    ///
+    /// # Errors
+    /// An error of SQLite; nothing is changed.
+    pub async fn put_session(&self, session: SessionRow) -> Result<(), Error> {
+        self.write(move |connection| {
+            connection
+                .prepare_cached(
+                    "INSERT INTO sessions VALUES (?1, ?2, ?3)
+                     ON CONFLICT (sandbox, id) DO UPDATE SET body = excluded.body",
+                )?
+                .execute(params![session.sandbox, session.id, session.body])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Updates the bodies of existing sessions.
     ///
     /// # Errors

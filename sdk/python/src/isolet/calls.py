@@ -262,6 +262,22 @@ def ports(path: str) -> Call:
     return call("GET", f"{path}/ports", repeatable=True)
 
 
+def update_session(
+    path: str, env: Env | None, command_timeout: Duration | None, metadata: Mapping[str, Any] | None
+) -> Call:
+    """Change a session. Repeating it gives the same session."""
+    timeout_ms = None if command_timeout is None else milliseconds(command_timeout)
+    body = without_none(
+        env=None if env is None else dict(env), command_timeout_ms=timeout_ms, metadata=metadata
+    )
+    return json_call("PATCH", path, body, repeatable=True)
+
+
+def sleep(path: str, force: bool) -> Call:
+    """Put a sandbox to sleep."""
+    return call("POST", f"{path}/sleep", [("force", "1")] if force else [])
+
+
 def links(path: str) -> Call:
     """List the ports that have links."""
     return call("GET", f"{path}/links", repeatable=True)

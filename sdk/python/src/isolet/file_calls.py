@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ def read_file(at: str, path: AnyPath, start: int = 0, length: int | None = None)
     headers = {}
     if start > 0 or length is not None:
         headers["range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-    return call("GET", _file(at, path), headers=headers, repeatable=True)
+    return call("GET", _file(at, path), [("type", "file")], headers=headers, repeatable=True)
 
 
 def write_file(
@@ -96,11 +97,13 @@ def search(
     return call("GET", f"{at}/files", query, repeatable=True)
 
 
-def watch(at: str, path: AnyPath, recursive: bool) -> Call:
+def watch(at: str, path: AnyPath, recursive: bool, include: Sequence[str], exclude: Sequence[str]) -> Call:
     """Watch a directory for changes."""
     query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("watch", "1")]
     if recursive:
         query.append(("recursive", "1"))
+    query += [("include", pattern) for pattern in include]
+    query += [("exclude", pattern) for pattern in exclude]
     return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, repeatable=True)
 
 

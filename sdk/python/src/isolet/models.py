@@ -95,6 +95,7 @@ class SandboxInfo:
     node: str | None = None  #: In a fleet: the node that has it.
     region: str | None = None  #: In a fleet: the region in which it was placed.
     placement_reason: str | None = None  #: In a fleet: why it was placed on this node, for people.
+    boots: int = 1  #: How often it was started: at its creation, and at each wake since.
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
@@ -121,6 +122,7 @@ class SandboxInfo:
             node=body.get("node"),
             region=body.get("region"),
             placement_reason=body.get("placement_reason"),
+            boots=body.get("boots", 1),
             sleep_after=body.get("sleep_after_s"),
             ttl=body.get("ttl_s"),
             env_names=tuple(body["env_names"]),
@@ -584,8 +586,14 @@ class FoundLogLine:
     line: str  #: The line, as far as it was written.
     stream: str  #: ``stdout`` or ``stderr``.
     position: int  #: Position after the line, for the next wait.
+    #: What each group of ``regex`` matched, after the whole match; ``None``: the group took no part.
+    groups: tuple[str | None, ...] = ()
+    #: What the groups of ``regex`` with a name matched.
+    named_groups: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> FoundLogLine:
         """Parse the server's JSON."""
-        return cls(body["line"], body["stream"], body["position"])
+        groups = tuple(body.get("groups", ()))
+        named = body.get("named_groups", {})
+        return cls(body["line"], body["stream"], body["position"], groups, named)

@@ -50,6 +50,9 @@ class ExecResult:
     oom: bool = False  #: The kernel's OOM killer was active in the sandbox while it ran.
     session: str | None = None  #: Session id; ``None`` for a program or a private shell.
     fresh: bool = False  #: Ran in a new shell, because the previous one had exited.
+    #: The shell ended with this command, as ``exit`` does; ``None`` for a program, and if the sandbox's agent
+    #: is too old to report it.
+    shell_ended: bool | None = None
     truncated: Truncated | None = None  #: Number of bytes beyond the output limit.
     #: Only in the first result after the sandbox slept: what did not survive the sleep, of ``shells``,
     #: ``terminals``, ``processes``, ``files`` and ``shell_state``.
@@ -115,6 +118,7 @@ def _result(
         oom=body.get("oom", False),
         session=body.get("session"),
         fresh=bool(body.get("fresh")),
+        shell_ended=body.get("shell_ended"),
         truncated=missing,
         lost=None if lost is None else tuple(lost),
         lost_state=tuple(LostState.from_json(one) for one in body.get("lost_state") or ()),

@@ -276,3 +276,14 @@ async def test_a_command_whose_response_is_lost_is_not_sent_twice(server: object
         await task.join()
         assert [getattr(error, "code", None) for error in task_error] == ["cut"]
         assert (await sandbox.exec("cat ran")).stdout == "x\n"
+
+
+async def test_a_changed_session_starts_programs_with_its_environment(sandbox: AsyncSandbox) -> None:
+    session = await sandbox.create_session("changed", env={"A": "old", "B": "b"})
+    ended = await session.exec("exit 3")
+    assert (ended.exit_code, ended.shell_ended) == (3, True)
+    info = await session.update(env={"A": "new", "B": None}, command_timeout=5, metadata={"m": 1})
+    assert (info.env_names, info.metadata) == (("A",), {"m": 1})
+    result = await session.exec("echo $A$B")
+    assert (result.stdout, result.shell_ended) == ("new\n", False)
+    assert (await sandbox.run_program("true")).shell_ended is None

@@ -213,3 +213,17 @@ async def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: AsyncSandbox) 
     assert [event async for event in watch] == []
     # The client and its other connections still work.
     assert (await sandbox.exec("echo on")).stdout == "on\n"
+
+
+async def test_a_watch_reports_selected_changes_and_a_read_insists_on_a_file(sandbox: AsyncSandbox) -> None:
+    await sandbox.mkdir("seen/target")
+    async with await sandbox.watch("seen", recursive=True, include=["*.rs"], exclude=["target"]) as watch:
+        for name in ("a.py", "target/b.rs", "c.rs"):
+            await sandbox.write_file(f"seen/{name}", "x")
+        await sandbox.delete_file("seen", recursive=True)
+        paths = {event.path async for event in watch if event.type != "gone"}
+    assert paths == {"/workspace/seen/c.rs"}
+    await sandbox.mkdir("directory")
+    with pytest.raises(ConflictError) as caught:
+        await sandbox.read_file("directory")
+    assert caught.value.code == "wrong_kind"

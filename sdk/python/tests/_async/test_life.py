@@ -351,3 +351,13 @@ async def test_files_of_a_snapshot_are_listed_read_and_compared(
     with pytest.raises(NotFoundError) as deleted:
         _ = [one async for one in client.snapshot_files(name)]
     assert deleted.value.code == "no_snapshot"
+
+
+async def test_a_forced_sleep_ends_commands_and_counts_as_a_boot(sandbox: AsyncSandbox) -> None:
+    async with await sandbox.stream("echo begun; sleep 1000") as busy:
+        assert (await busy.__anext__()).text == "begun\n"
+        with pytest.raises(ConflictError):
+            await sandbox.sleep()
+        assert (await sandbox.sleep(force=True)).boots == 1
+    await sandbox.exec("true")
+    assert (await sandbox.info()).boots == 2

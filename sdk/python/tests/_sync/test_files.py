@@ -214,3 +214,17 @@ def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: Sandbox) -> None:
     assert [event for event in watch] == []
     # The client and its other connections still work.
     assert sandbox.exec("echo on").stdout == "on\n"
+
+
+def test_a_watch_reports_selected_changes_and_a_read_insists_on_a_file(sandbox: Sandbox) -> None:
+    sandbox.mkdir("seen/target")
+    with sandbox.watch("seen", recursive=True, include=["*.rs"], exclude=["target"]) as watch:
+        for name in ("a.py", "target/b.rs", "c.rs"):
+            sandbox.write_file(f"seen/{name}", "x")
+        sandbox.delete_file("seen", recursive=True)
+        paths = {event.path for event in watch if event.type != "gone"}
+    assert paths == {"/workspace/seen/c.rs"}
+    sandbox.mkdir("directory")
+    with pytest.raises(ConflictError) as caught:
+        sandbox.read_file("directory")
+    assert caught.value.code == "wrong_kind"

@@ -352,3 +352,13 @@ def test_files_of_a_snapshot_are_listed_read_and_compared(
     with pytest.raises(NotFoundError) as deleted:
         _ = [one for one in client.snapshot_files(name)]
     assert deleted.value.code == "no_snapshot"
+
+
+def test_a_forced_sleep_ends_commands_and_counts_as_a_boot(sandbox: Sandbox) -> None:
+    with sandbox.stream("echo begun; sleep 1000") as busy:
+        assert busy.__next__().text == "begun\n"
+        with pytest.raises(ConflictError):
+            sandbox.sleep()
+        assert sandbox.sleep(force=True).boots == 1
+    sandbox.exec("true")
+    assert sandbox.info().boots == 2

@@ -83,3 +83,16 @@ def test_input_reaches_a_process_and_a_port_is_waited_for(
             web.wait_for_port(8223, timeout=0.05)
         sandbox.forget_processes()
         assert sandbox.processes() == []
+
+
+def test_a_wait_returns_groups_and_checks_the_exit_code(
+    client: Isolet, fresh: Callable[[], str]
+) -> None:
+    with client.sandbox(fresh()) as sandbox:
+        process = sandbox.start_process("echo ready on port 8080; exit 3")
+        line = process.wait_for_log(regex=r"(?P<what>\w+) (\d+)")
+        assert line.groups == ("port 8080", "port", "8080")
+        assert line.named_groups == {"what": "port"}
+        assert (process.wait(exit_codes=(1, 3))).exit_code == 3
+        with pytest.raises(ProcessEndedError):
+            process.wait(exit_codes=(0, 0))

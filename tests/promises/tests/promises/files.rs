@@ -503,3 +503,40 @@ fn a_directory_round_trips_as_an_archive() {
     drop(rows);
     server.healthy();
 }
+
+#[test]
+fn a_watch_reports_only_the_selected_changes() {
+    let (server, sandbox) = one();
+    let http = server.http();
+    let path =
+        sandbox.path("/files?watch=1&recursive=1&include=*.rs&include=docs/*&exclude=target");
+    sandbox.exec("mkdir -p /workspace/target /workspace/docs");
+    let mut watch = http.try_open("GET", &path, None).expect("an answer");
+    assert_eq!(watch.event().map(|event| event.name).as_deref(), Some("watching"));
+    sandbox.exec("cd /workspace; touch a.py target/b.rs docs/c.md; touch d.rs");
+    let mut seen = Vec::new();
+    while seen.last().map(String::as_str) != Some("/workspace/d.rs") {
+        let event = watch.event().expect("another event");
+        let change: Value = serde_json::from_str(&event.data).expect("JSON");
+        seen.push(change["path"].as_str().expect("a path").to_owned());
+    }
+    seen.dedup();
+    assert_eq!(seen, ["/workspace/docs/c.md", "/workspace/d.rs"]);
+    for bad in ["watch=1&include=", "watch=1&exclude=[", "include=*.rs", "watch=1&type=file"] {
+        http.get(&sandbox.path(&format!("/files?{bad}"))).expect(400);
+    }
+}
+
+#[test]
+fn a_read_can_insist_on_a_file() {
+    let (server, sandbox) = one();
+    let http = server.http();
+    sandbox.exec("mkdir -p /workspace/d; echo text >/workspace/f");
+    assert_eq!(http.get(&sandbox.path("/files/f?type=file")).expect(200).text(), "text\n");
+    let refused = http.get(&sandbox.path("/files/d?type=file")).expect(409);
+    assert_eq!(refused.error(), "wrong_kind");
+    http.get(&sandbox.path("/files/d")).expect(200);
+    for bad in ["type=directory", "type=file&tar=1", "type=file&recursive=1"] {
+        http.get(&sandbox.path(&format!("/files/d?{bad}"))).expect(400);
+    }
+}

@@ -477,3 +477,27 @@ fn a_thousand_rounds_of_start_and_kill_leave_nothing() {
     let listed = sandbox.http.get(&sandbox.path("/processes")).expect(200).json();
     assert_eq!(listed.as_array().expect("a list").len(), 128);
 }
+
+#[test]
+fn a_wait_returns_groups_and_checks_the_exit_code() {
+    let (_server, sandbox) = one();
+    run(&sandbox, "p", "echo 'ready on port 8080'; exit 3");
+    let line = wait(&sandbox, "p", &json!({"log": {"regex": "(?P<what>\\w+) (\\d+)(!)?"}}));
+    assert_eq!(line["groups"], json!(["port 8080", "port", "8080", null]), "{line}");
+    assert_eq!(line["named_groups"], json!({"what": "port"}), "{line}");
+    let text = wait(&sandbox, "p", &json!({"log": {"text": "ready"}}));
+    assert!(text.get("groups").is_none(), "{text}");
+    let outcome = |codes: Value| {
+        let body = json!({"exit": true, "exit_codes": codes});
+        wait(&sandbox, "p", &body)["outcome"].clone()
+    };
+    assert_eq!(outcome(json!({"from": 1, "to": 3})), "met");
+    assert_eq!(outcome(json!({"from": 3})), "met");
+    assert_eq!(outcome(json!({"to": 2})), "ended");
+    for bad in [json!({"from": 4, "to": 3}), json!({"from": 256}), json!({"low": 1})] {
+        let body = json!({"exit": true, "exit_codes": bad});
+        sandbox.post(&at("p", "/wait"), &body).expect(400);
+    }
+    let alone = json!({"log": {"text": "x"}, "exit_codes": {"to": 1}});
+    sandbox.post(&at("p", "/wait"), &alone).expect(400);
+}

@@ -408,3 +408,38 @@ fn invalid_requests_are_refused_by_name_and_create_nothing() {
     drop(rows);
     assert_eq!(http.get("/v1/sandboxes").json(), json!([]));
 }
+
+#[test]
+fn a_changed_environment_is_seen_by_what_starts_later() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.post("/sessions", &json!({"id": "s", "env": {"A": "old", "B": "b"}})).expect(201);
+    assert_eq!(sandbox.command("s", "echo $A$B")["stdout"], "oldb\n");
+    let http = server.http();
+    let change = |body: Value| http.patch(&sandbox.path("/sessions/s"), &body);
+    let changed = change(json!({"env": {"A": "new", "B": null, "C": "c"}, "metadata": {"m": 1}}));
+    let changed = changed.expect(200).json();
+    assert_eq!(changed["env_names"], json!(["A", "C"]), "{changed}");
+    assert_eq!(changed["metadata"], json!({"m": 1}), "{changed}");
+    let program = |command: &str| {
+        let body = json!({"command": command, "session": "s"});
+        sandbox.post("/exec", &body).expect(200).json()["stdout"].clone()
+    };
+    assert_eq!(program("echo $A$B$C"), "newc\n");
+    assert_eq!(sandbox.command("s", "echo $A$B$C")["stdout"], "oldb\n", "its shell is open");
+    sandbox.command("s", "exit");
+    assert_eq!(sandbox.command("s", "echo $A$B$C")["stdout"], "newc\n");
+    for bad in [json!({"env": {"": "x"}}), json!({"cwd": "/"}), json!({"metadata": null})] {
+        change(bad).expect(400);
+    }
+    http.patch(&sandbox.path("/sessions/none"), &json!({})).expect(404);
+    let default = sandbox.path("/sessions/default");
+    http.patch(&default, &json!({"env": {"D": "d"}})).expect(200);
+    server.restart();
+    let http = server.http();
+    let of = |id: &str| {
+        let path = sandbox.path(&format!("/sessions/{id}"));
+        http.get(&path).expect(200).json()["env_names"].clone()
+    };
+    assert_eq!((of("s"), of("default")), (json!(["A", "C"]), json!(["D"])));
+}

@@ -152,3 +152,29 @@ fn functions_that_shadow_builtins_leave_the_shell_alive() {
     drop(rows);
     server.healthy();
 }
+
+/// The exit of a command says whether its shell has ended, without a wait for what follows.
+#[test]
+fn an_answer_says_that_the_shell_has_ended() {
+    let (_server, sandbox) = one();
+    let mut rows = Rows::new();
+    let cases = [
+        ("true", "true", false),
+        ("exit", "exit 3", true),
+        ("exec", "exec true", true),
+        ("much output, then exit", "seq 200000; exit 5", true),
+        ("a subshell", "(exit 3)", false),
+        ("killed", "kill -9 $$", true),
+    ];
+    for (name, command, ended) in cases {
+        rows.row(name, || {
+            let answer = sandbox.command("s", command);
+            assert_eq!(answer["shell_ended"], ended, "{}", answer["exit_code"]);
+            let next = sandbox.command("s", "true");
+            assert_eq!((&next["fresh"], &next["shell_ended"]), (&json!(ended), &json!(false)));
+        });
+    }
+    rows.row("a program", || {
+        assert!(sandbox.exec("exit 3").get("shell_ended").is_none());
+    });
+}

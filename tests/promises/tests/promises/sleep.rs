@@ -1,6 +1,7 @@
 //! An idle sandbox falls asleep and wakes for the next call with the state that was promised.
 
 use isolet_kit::{Rows, SOON, Sandbox, Server, Start, Value, json, one, wait_until};
+use std::thread;
 
 fn state(sandbox: &Sandbox) -> Value {
     sandbox.info()["state"].clone()
@@ -256,4 +257,36 @@ fn a_session_wakes_with_its_settings() {
     for field in ["cwd", "env_names", "metadata", "created_at_ms"] {
         assert_eq!(found[field], made[field], "{field}");
     }
+}
+
+/// A forced sleep ends what runs, says so to the call that is in it, and keeps files and sessions.
+#[test]
+fn a_forced_sleep_ends_what_runs() {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({"sleep_after_s": 0}));
+    assert_eq!(sandbox.info()["boots"], 1);
+    sandbox.command("s", "echo kept >/workspace/a; cd /tmp; export A=b");
+    put_to_sleep(&sandbox);
+    let running = thread::scope(|scope| {
+        let command = scope.spawn(|| {
+            let body = json!({"command": "cd /; touch /workspace/on; sleep 4712"});
+            sandbox.post("/sessions/s/exec", &body)
+        });
+        wait_until("the command runs", SOON, || {
+            let found = server.http().get(&sandbox.path("/files/on"));
+            (found.status == 200).then_some(())
+        });
+        sandbox.post("/sleep", &json!({})).expect(409);
+        sandbox.post("/sleep?force=maybe", &json!({})).expect(400);
+        let slept = sandbox.post("/sleep?force=1", &json!({})).expect(200).json();
+        assert_eq!(slept["state"], "sleeping", "{slept}");
+        command.join().expect("the call of the command")
+    });
+    assert_eq!(running.expect(409).error(), "sandbox_slept");
+    assert!(server.processes("sleep 4712").is_empty());
+    assert_eq!(state(&sandbox), "sleeping", "no client has woken it");
+    let first = sandbox.command("s", "cat /workspace/a; pwd; echo $A");
+    assert_eq!(first["stdout"], "kept\n/tmp\nb\n", "{first}");
+    assert_eq!(sandbox.info()["boots"], 3);
+    server.healthy();
 }

@@ -44,6 +44,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         }
         ("post", "/v1/sandbox/{id}/hydrate") => json!(EMPTY_ARCHIVE),
         ("patch", "/v1/sandboxes/{id}") => json!({"metadata": {}}),
+        ("patch", "/v1/sandboxes/{id}/sessions/{sid}") => json!({"env": {"A": "b"}}),
         ("patch", "/v1/sandboxes/{id}/network") => json!({"network": "none"}),
         ("post", "/v1/sandboxes/{id}/exec" | "/v1/sandboxes/{id}/sessions/{sid}/exec") => {
             json!({"command": "cat /workspace/secret; :"})

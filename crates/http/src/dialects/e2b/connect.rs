@@ -60,7 +60,9 @@ impl Code {
     fn of(failure: &ApiError) -> Self {
         match (failure.status().as_u16(), failure.code) {
             (_, "exists") => Self::AlreadyExists,
-            (_, "sandbox_destroyed" | "sandbox_paused" | "agent_lost") => Self::Unavailable,
+            (_, "sandbox_destroyed" | "sandbox_slept" | "sandbox_paused" | "agent_lost") => {
+                Self::Unavailable
+            }
             (_, "not_built") => Self::Unimplemented,
             (_, "wrong_kind" | "bad_cwd") => Self::InvalidArgument,
             (400 | 415 | 422, _) => Self::InvalidArgument,

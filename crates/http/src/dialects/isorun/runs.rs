@@ -15,7 +15,7 @@ use crate::routes::sandboxes::credentials::{self, CredentialList};
 use crate::routes::sandboxes::network::{self, NetworkBody};
 use crate::routes::shell;
 use crate::stream::captured_output::{CapturedOutput, OUTPUT_BYTES};
-use crate::stream::command::RunningCommand;
+use crate::stream::command::{FinishedCommand, RunningCommand};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
@@ -395,8 +395,8 @@ pub(crate) async fn exec(
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let command = RunningCommand::start_program(&sandbox, start, None).await?;
     let gathered = CapturedOutput::new(OUTPUT_BYTES, app.response_memory.share(&caller.tenant));
-    let (exit, output, denied) =
-        command.finish(gathered, app.cancellations.subscribe(&caller)).await?;
+    let done = command.finish(gathered, app.cancellations.subscribe(&caller)).await?;
+    let FinishedCommand { exit, output, denied, shell_ended: _ } = done;
     let texts = output.texts();
     let text_bytes = texts.iter().map(|text| text.0.len()).sum();
     Ok(json_text::response(&Executed::new(&exit, texts, denied), text_bytes))

@@ -146,8 +146,8 @@ pub(super) async fn program(
 async fn finish(app: &App, caller: &Caller, command: RunningCommand) -> Result<Finished, ApiError> {
     let captured = CapturedOutput::new(OUTPUT_BYTES, app.response_memory.share(&caller.tenant));
     let cancellation = app.cancellations.subscribe(caller);
-    let (exit, output, _) = command.finish(captured, cancellation).await?;
-    Ok(Finished { exit, output })
+    let done = command.finish(captured, cancellation).await?;
+    Ok(Finished { exit: done.exit, output: done.output })
 }
 
 /// Runs a command in a session. Its standard error is part of its output, as on a terminal.

@@ -115,6 +115,11 @@ impl From<AgentError> for ApiError {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "owner_moved", message, hint)
                 .retry_after(DEPARTED_RETRY_S);
         }
+        if matches!(error, AgentError::Slept(_)) {
+            let hint = "its commands were killed and are not run again; the same request would \
+                        wake the sandbox";
+            return Self::new(StatusCode::CONFLICT, "sandbox_slept", error.to_string(), hint);
+        }
         if error == AgentError::SessionEnded {
             let hint = "its commands were killed; create another session to run them again";
             return Self::new(StatusCode::CONFLICT, "session_ended", error.to_string(), hint);

@@ -311,6 +311,7 @@ mod tests {
             (Error::Link(AgentError::TooOld { has: 3, needs: 4 }), 409, "agent_too_old"),
             (Error::Link(AgentError::Short), 503, "resource_exhausted"),
             (Error::Link(AgentError::SessionEnded), 409, "session_ended"),
+            (Error::Link(AgentError::Slept(id.clone())), 409, "sandbox_slept"),
             (Error::Link(AgentError::Destroyed(id)), 409, "sandbox_destroyed"),
         ];
         for (error, status, code) in cases {

@@ -169,6 +169,7 @@ const CODES: &[ErrorCode] = &[
     code("sandbox_in_use", "409", "A command runs or a client is attached."),
     code("sandbox_paused", "409", "The sandbox is paused, and this call does not resume it."),
     code("sandbox_sleeping", "409", "The sandbox sleeps, and this call does not wake it."),
+    code("sandbox_slept", "409", "The sandbox was put to sleep by force during the call."),
     code(
         "sandbox_unreachable",
         "503",

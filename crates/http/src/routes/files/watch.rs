@@ -4,6 +4,7 @@ use crate::auth::cancellation::Cancellation;
 use crate::foundation::error::ApiError;
 use crate::routes::files::target::whole;
 use crate::routes::files::view::text;
+use crate::routes::files::watch_filter::WatchFilter;
 use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
 use axum::response::Response;
 use isolet_sandbox::files::Watcher;
@@ -50,14 +51,21 @@ struct DirectoryEvents {
     watcher: Watcher,
     /// The path of the directory.
     base: Vec<u8>,
+    /// The changes that the client receives.
+    filter: WatchFilter,
 }
 
 /// The response: events until the directory is gone. A slow client fills the kernel's queue and no
 /// memory of the server.
-pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) -> Response {
+pub(super) fn answer(
+    watcher: Watcher,
+    path: &[u8],
+    filter: WatchFilter,
+    cancellation: Cancellation,
+) -> Response {
     let mut first = EventBuffer::default();
     first.event(None, "watching", &WatchingEvent { directories: watcher.directories });
-    let events = DirectoryEvents { watcher, base: whole(path) };
+    let events = DirectoryEvents { watcher, base: whole(path), filter };
     EventStream::new(Some(events), first, cancellation).into_response()
 }
 
@@ -71,7 +79,8 @@ impl EventSource for DirectoryEvents {
 
     fn write(&mut self, changes: Self::Item, out: &mut EventBuffer) -> ControlFlow<()> {
         let Some(changes) = changes else { return ControlFlow::Break(()) };
-        changes.iter().for_each(|change| write_change(out, &self.base, change));
+        let wanted = changes.iter().filter(|change| self.filter.admits(change));
+        wanted.for_each(|change| write_change(out, &self.base, change));
         ControlFlow::Continue(())
     }
 }

@@ -3,8 +3,9 @@
 use crate::foundation::error::ApiError;
 use crate::foundation::json::not_null;
 use isolet_wire::response::{STDERR, STDOUT};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{Match, Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The longest pattern or text, in bytes.
@@ -27,7 +28,8 @@ pub(crate) struct LineWish {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     text: Option<String>,
-    /// A regular expression in the syntax of the Rust crate `regex`, at most 1024 bytes.
+    /// A regular expression in the syntax of the Rust crate `regex`, at most 1024 bytes. The answer
+    /// has what its groups matched.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     regex: Option<String>,
@@ -63,9 +65,42 @@ fn compile(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
     Ok((regex, stream))
 }
 
+/// A line that matches.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MatchedLine {
+    pub(super) line: String,
+    /// What each group of the regular expression matched, with the whole match as the first one.
+    /// `None` if the wait is for a text.
+    pub(super) groups: Option<Vec<Option<String>>>,
+    /// What the groups with a name matched; empty if none has one.
+    pub(super) named_groups: BTreeMap<String, Option<String>>,
+}
+
+impl MatchedLine {
+    /// Matches a line once more, for its groups.
+    fn of(wanted: &Wanted, line: &[u8]) -> Self {
+        let mut found = Self { line: text(line), groups: None, named_groups: BTreeMap::new() };
+        let captures = wanted.regex.captures(line).filter(|_| wanted.with_groups);
+        let Some(captures) = captures else { return found };
+        let owned = |part: Match<'_>| String::from_utf8_lossy(part.as_bytes()).into_owned();
+        found.groups = Some(captures.iter().map(|part| part.map(owned)).collect());
+        let names = wanted.regex.capture_names().flatten();
+        found.named_groups =
+            names.map(|name| (name.to_owned(), captures.name(name).map(owned))).collect();
+        found
+    }
+}
+
+/// What is looked for.
+struct Wanted {
+    regex: Regex,
+    /// Whether a client gave the regular expression.
+    with_groups: bool,
+}
+
 /// The current line of each stream.
 pub(super) struct Lines {
-    regex: Regex,
+    wanted: Wanted,
     stream: Option<u8>,
     pub(super) open: [Vec<u8>; 2],
     /// Whether the lines contain data that was not matched yet.
@@ -76,12 +111,13 @@ impl Lines {
     /// Looks for the lines that a request asks for.
     pub(super) fn matching(wish: &LineWish) -> Result<Self, ApiError> {
         let (regex, stream) = compile(wish)?;
-        Ok(Self { regex, stream, open: [Vec::new(), Vec::new()], fresh: false })
+        let wanted = Wanted { regex, with_groups: wish.regex.is_some() };
+        Ok(Self { wanted, stream, open: [Vec::new(), Vec::new()], fresh: false })
     }
 
     /// Adds output of a stream. Returns the first complete line that matches, and the number of
     /// bytes after it.
-    pub(super) fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(String, usize)> {
+    pub(super) fn take(&mut self, stream: u8, bytes: &[u8]) -> Option<(MatchedLine, usize)> {
         if self.stream.is_some_and(|wanted| wanted != stream) {
             return None;
         }
@@ -90,8 +126,8 @@ impl Lines {
         while let Some(end) = memchr::memchr(b'\n', rest) {
             add(open, &rest[..end]);
             rest = &rest[end + 1..];
-            if self.regex.is_match(open) {
-                return Some((text(open), rest.len()));
+            if self.wanted.regex.is_match(open) {
+                return Some((MatchedLine::of(&self.wanted, open), rest.len()));
             }
             open.clear();
         }
@@ -101,11 +137,11 @@ impl Lines {
     }
 
     /// The incomplete line that matches.
-    pub(super) fn unfinished(&mut self) -> Option<(u8, String)> {
+    pub(super) fn unfinished(&mut self) -> Option<(u8, MatchedLine)> {
         self.fresh = false;
         let mut both = [STDOUT, STDERR].into_iter().zip(&self.open);
-        let found = both.find(|(_, open)| !open.is_empty() && self.regex.is_match(open));
-        found.map(|(stream, open)| (stream, text(open)))
+        let found = both.find(|(_, open)| !open.is_empty() && self.wanted.regex.is_match(open));
+        found.map(|(stream, open)| (stream, MatchedLine::of(&self.wanted, open)))
     }
 }
 
@@ -131,6 +167,20 @@ mod tests {
         LineWish { text: Some(text.into()), ..LineWish::default() }
     }
 
+    fn plain(line: &str) -> MatchedLine {
+        MatchedLine { line: line.into(), groups: None, named_groups: BTreeMap::new() }
+    }
+
+    #[test]
+    fn groups_of_a_regular_expression_are_returned() {
+        let pattern = r"(?P<host>\S+):(\d+)(x)?".to_owned();
+        let mut lines = lines(LineWish { regex: Some(pattern), ..LineWish::default() });
+        let (found, _) = lines.take(STDOUT, b"on ::1:80\n").unwrap();
+        let groups = [Some("::1:80"), Some("::1"), Some("80"), None];
+        assert_eq!(found.groups.unwrap(), groups.map(|group| group.map(str::to_owned)));
+        assert_eq!(found.named_groups, [("host".to_owned(), Some("::1".to_owned()))].into());
+    }
+
     #[test]
     fn a_line_is_found_wherever_a_chunk_ends() {
         let said = b"one\nready on (a+b)\r\nmore";
@@ -138,10 +188,14 @@ mod tests {
             let mut lines = lines(text("(a+b)"));
             let hit = lines.take(STDOUT, &said[..cut]);
             let hit = hit.or_else(|| lines.take(STDOUT, &said[cut..]));
-            assert_eq!(hit.map(|(line, _)| line).as_deref(), Some("ready on (a+b)"), "{cut}");
+            assert_eq!(
+                hit.map(|(found, _)| found.line).as_deref(),
+                Some("ready on (a+b)"),
+                "{cut}"
+            );
         }
         let mut lines = lines(text("ready"));
-        assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some(("ready".into(), 4)));
+        assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some((plain("ready"), 4)));
     }
 
     /// Promises: J8.
@@ -151,7 +205,7 @@ mod tests {
         assert_eq!(lines.take(STDOUT, b"is rea"), None);
         assert!(lines.fresh && lines.unfinished().is_none());
         assert_eq!(lines.take(STDOUT, b"dy> "), None);
-        assert_eq!(lines.unfinished(), Some((STDOUT, "is ready> ".into())));
+        assert_eq!(lines.unfinished(), Some((STDOUT, plain("is ready> "))));
         let only = LineWish { stream: Some("stderr".into()), ..text("ready") };
         assert_eq!(self::lines(only).take(STDOUT, b"ready\n"), None);
     }

@@ -69,6 +69,11 @@ pub(crate) struct ProcessView {
 }
 
 impl ProcessView {
+    /// The exit code, if it has ended.
+    pub(super) fn exit_code(&self) -> Option<i32> {
+        self.exit_code
+    }
+
     /// Adds what the sleep before the start of the process ended.
     pub(super) fn with_lost(self, fields: LostFields) -> Self {
         let LostFields { lost, lost_state } = fields;

@@ -6,7 +6,7 @@ use crate::auth::caller::Caller;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::foundation::json::{StrictJson, not_null};
-use crate::routes::processes::lines::{LineWish, Lines};
+use crate::routes::processes::lines::{LineWish, Lines, MatchedLine};
 use crate::routes::processes::log::{LogEvent, LogReader};
 use crate::routes::processes::port::{self, PortWish};
 use crate::routes::processes::view::ProcessView;
@@ -16,6 +16,7 @@ use isolet_sandbox::ProcessInfo;
 use isolet_sandbox::service::Access;
 use isolet_wire::response::STDOUT;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
@@ -36,6 +37,11 @@ const REST: Duration = Duration::from_secs(10);
 pub(crate) struct Wait {
     /// Wait for the end of the process.
     exit: bool,
+    /// With `exit`: the exit codes that meet the wait. With another one, the outcome is `ended`.
+    /// Defaults to all.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    exit_codes: Option<ExitCodes>,
     /// Wait for a line of its output.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
@@ -50,11 +56,33 @@ pub(crate) struct Wait {
     timeout_ms: Option<u64>,
 }
 
+/// A range of exit codes. A process that a signal ended has 128 plus the number of the signal.
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ExitCodes {
+    /// The lowest exit code. Defaults to 0.
+    from: u8,
+    /// The highest exit code. Defaults to 255.
+    to: u8,
+}
+
+impl Default for ExitCodes {
+    fn default() -> Self {
+        Self { from: 0, to: u8::MAX }
+    }
+}
+
+impl ExitCodes {
+    fn contain(self, code: i32) -> bool {
+        (i32::from(self.from)..=i32::from(self.to)).contains(&code)
+    }
+}
+
 /// How a wait ended. `line`, `stream` and `position` are present only if a line was found.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WaitResult)]
 pub(crate) struct Waited {
-    /// `met`; `timeout`; `ended` if the process ended first.
+    /// `met`; `timeout`; `ended` if the process ended first, or with another exit code.
     outcome: &'static str,
     /// The process as it is now.
     process: ProcessView,
@@ -67,6 +95,14 @@ pub(crate) struct Waited {
 pub(crate) struct FoundLine {
     /// The line, as far as it was written.
     line: String,
+    /// What each group of `regex` matched: the whole match, then the groups in order. `null` stands
+    /// for a group that took no part. Absent for `text`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    groups: Option<Vec<Option<String>>>,
+    /// What the groups with a name matched, by name. Absent if none has a name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    named_groups: BTreeMap<String, Option<String>>,
     /// The stream of the line: `stdout` or `stderr`.
     stream: &'static str,
     /// The position after the line. Use it as `since` of the next wait.
@@ -119,6 +155,15 @@ pub(crate) async fn wait(
         }
         _ => return Err(ApiError::bad_field("exit", "pass exactly one of exit, log and port")),
     };
+    if let Some(codes) = wish.exit_codes {
+        if !wish.exit {
+            return Err(ApiError::bad_field("exit_codes", "needs exit: true"));
+        }
+        if codes.from > codes.to {
+            return Err(ApiError::bad_field("exit_codes", "from must not be above to"));
+        }
+    }
+    let codes = wish.exit_codes.unwrap_or_default();
     let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;
     let mut cancellation = app.cancellations.subscribe(&caller);
@@ -157,7 +202,7 @@ pub(crate) async fn wait(
     tokio::select! {
         biased;
         reason = cancellation.cancelled() => Err(reason.into()),
-        waited = waiting => waited.map(Json),
+        waited = waiting => waited.map(|waited| Json(waited.with_exit_in(codes))),
     }
 }
 
@@ -174,6 +219,15 @@ async fn follow_log(
 }
 
 impl Waited {
+    /// A wait for the end is met only by an exit code of the range.
+    fn with_exit_in(self, codes: ExitCodes) -> Self {
+        let other = self.process.exit_code().is_some_and(|code| !codes.contain(code));
+        match self.outcome == "met" && self.found.is_none() && other {
+            true => Self { outcome: "ended", ..self },
+            false => self,
+        }
+    }
+
     fn plain(outcome: &'static str, info: ProcessInfo) -> Self {
         Self { outcome, process: info.into(), found: None }
     }
@@ -228,7 +282,12 @@ async fn line(
     }
 }
 
-fn met(stream: u8, line: String, position: u64, end: Option<ProcessInfo>) -> WaitResult {
+fn met(stream: u8, matched: MatchedLine, position: u64, end: Option<ProcessInfo>) -> WaitResult {
+    let MatchedLine { line, groups, named_groups } = matched;
     let stream = if stream == STDOUT { "stdout" } else { "stderr" };
-    WaitResult { outcome: "met", found: Some(FoundLine { line, stream, position }), end }
+    WaitResult {
+        outcome: "met",
+        found: Some(FoundLine { line, groups, named_groups, stream, position }),
+        end,
+    }
 }

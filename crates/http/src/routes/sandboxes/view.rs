@@ -94,6 +94,9 @@ pub(crate) struct SandboxView {
     created_at_ms: i64,
     /// How long its creation took, in milliseconds.
     create_ms: f64,
+    /// How often it was started: 1 after its creation, and one more after each wake. A pause is no
+    /// start.
+    boots: u64,
     /// The protocol version of the agent that runs in it. Absent while no agent runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -297,6 +300,7 @@ impl From<SandboxInfo> for SandboxView {
             metadata: info.metadata,
             env_names: info.env_names,
             created_at_ms: info.created_at_ms,
+            boots: info.boots,
             create_ms: info.create_ms,
             node: None,
             region: None,

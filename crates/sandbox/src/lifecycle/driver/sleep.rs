@@ -16,6 +16,7 @@ use crate::live::state_receiver::StateReceiver;
 use crate::model::activity::ActivityGuard;
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
+use crate::model::command::SleepMode;
 use crate::model::error::Error;
 use crate::model::info::{Lost, SandboxInfo};
 use crate::model::record::failed;
@@ -49,7 +50,7 @@ impl Driver {
         if self.reading {
             return self.end_reading().await;
         }
-        if let Err(error) = self.sleep().await {
+        if let Err(error) = self.sleep(SleepMode::Unused).await {
             // The sandbox is in use after all, or the sleep could not be recorded. The idle time
             // starts again.
             self.entry.activity.touch();
@@ -59,14 +60,14 @@ impl Driver {
         }
     }
 
-    /// Puts the sandbox to sleep unless it is in use. A paused sandbox must continue for that,
+    /// Puts the sandbox to sleep, unless it is in use and `how` respects that. A paused sandbox must continue for that,
     /// because its agents save the shells. If it does not fall asleep, it is paused again.
-    pub(crate) async fn sleep(&mut self) -> Result<SandboxInfo, Error> {
+    pub(crate) async fn sleep(&mut self, how: SleepMode) -> Result<SandboxInfo, Error> {
         if self.record.state != State::Paused {
-            return self.sleep_awake().await;
+            return self.sleep_awake(how).await;
         }
         self.resume().await?;
-        let slept = self.sleep_awake().await;
+        let slept = self.sleep_awake(how).await;
         if slept.is_err()
             && self.record.state == State::Running
             && let Err(error) = self.pause().await
@@ -76,17 +77,19 @@ impl Driver {
         slept
     }
 
-    async fn sleep_awake(&mut self) -> Result<SandboxInfo, Error> {
+    async fn sleep_awake(&mut self, how: SleepMode) -> Result<SandboxInfo, Error> {
         match self.record.state {
             State::Running => {}
             State::Sleeping => return Ok(self.record.info()),
             _ => return Err(self.no_work()),
         }
-        if !self.entry.activity.close() {
-            return Err(Error::InUse(self.entry.id.clone()));
+        match how {
+            SleepMode::Forced => self.entry.activity.close_in_use(),
+            SleepMode::Unused if self.entry.activity.close() => {}
+            SleepMode::Unused => return Err(Error::InUse(self.entry.id.clone())),
         }
         let begun = Instant::now();
-        if let Err(error) = self.fall_asleep().await {
+        if let Err(error) = self.fall_asleep(how).await {
             self.entry.activity.open();
             if !matches!(error, Error::InUse(_)) {
                 self.inner.metrics.lifecycle.sleep_failures.inc();
@@ -98,9 +101,9 @@ impl Driver {
         Ok(self.record.info())
     }
 
-    async fn fall_asleep(&mut self) -> Result<(), Error> {
+    async fn fall_asleep(&mut self, how: SleepMode) -> Result<(), Error> {
         pass("sleep.closed").await?;
-        let lost = self.losses_of_sleep().await?;
+        let lost = self.losses_of_sleep(how).await?;
         self.keep_ends().await;
         let old = self.record.clone();
         let handle = self.handle();
@@ -135,15 +138,17 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns what a sleep would lose. Refuses while a command runs that no client waits for.
-    async fn losses_of_sleep(&mut self) -> Result<Vec<Lost>, Error> {
+    /// Returns what a sleep would lose. Unless it is forced, refuses while a command runs that no
+    /// client waits for.
+    async fn losses_of_sleep(&mut self, how: SleepMode) -> Result<Vec<Lost>, Error> {
         self.follow(watch(&self.entry, REATTACH_WAIT).await?);
-        if self.seen.busy() {
+        let forced = how == SleepMode::Forced;
+        if !forced && self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         let mut unsaved = self.save_all().await?;
         // By now the agent has reported all shells, even if there are many.
-        if self.seen.busy() {
+        if !forced && self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         let mut private = self.seen.private();
@@ -155,7 +160,7 @@ impl Driver {
             let AgentReports { mut wire, activities: open, execs } =
                 watch_at(&scope.directory, &scope.pool.version, REATTACH_WAIT).await?;
             let now = AgentActivity::inventory(&open, execs);
-            if now.busy() {
+            if !forced && now.busy() {
                 return Err(Error::InUse(self.entry.id.clone()));
             }
             unsaved

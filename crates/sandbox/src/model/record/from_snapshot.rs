@@ -46,6 +46,7 @@ impl RecordBody {
         Ok(Self {
             created_at_ms: now_ms(),
             create_ms: 0.0,
+            boots: 1,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
             metadata: spec.metadata.map_or_else(|| self.metadata.clone(), Metadata::into_inner),
@@ -90,6 +91,7 @@ impl RecordBody {
         Self {
             created_at_ms: own.created_at_ms,
             create_ms: own.create_ms,
+            boots: own.boots,
             ttl_s: own.ttl_s,
             expires_at_ms: own.expires_at_ms,
             metadata: own.metadata,

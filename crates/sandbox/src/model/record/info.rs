@@ -17,6 +17,7 @@ impl Record {
             image_resolved: body.image_resolved.clone(),
             created_at_ms: body.created_at_ms,
             create_ms: body.create_ms,
+            boots: body.boots,
             ttl_s: body.ttl_s,
             expires_at_ms: body.expires_at_ms,
             metadata: body.metadata.clone(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
@@ -414,12 +414,23 @@ class AsyncFiles:
         )
         return SearchResult.from_json(await self._connection.json(call))
 
-    async def watch(self, path: AnyPath = "/workspace", *, recursive: bool = False) -> AsyncWatch:
+    async def watch(
+        self,
+        path: AnyPath = "/workspace",
+        *,
+        recursive: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> AsyncWatch:
         """Watch a directory for changes.
 
         Args:
             path: directory to watch.
             recursive: include subdirectories, at most 8192 directories.
+            include: report only changes that match one of these patterns, at most 16. ``*.py`` matches names,
+                ``src/**/*.py`` matches paths relative to the directory.
+            exclude: do not report changes that match one of these patterns, or that are below a directory
+                that does.
 
         Returns:
             the active watch; changes after this call are included.
@@ -430,7 +441,8 @@ class AsyncFiles:
                     print(change.type, change.path)
         """
         return await AsyncWatch.begin(
-            self._connection, file_calls.watch(await self._ready_path(), path_bytes(path), recursive)
+            self._connection,
+            file_calls.watch(await self._ready_path(), path_bytes(path), recursive, include, exclude),
         )
 
 

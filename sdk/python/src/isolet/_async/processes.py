@@ -141,10 +141,11 @@ class AsyncProcess:
         with suppress(NotFoundError):
             await self._connection.send(calls.call("DELETE", self._path, repeatable=True))
 
-    async def wait(self, *, timeout: Duration = 30) -> ProcessInfo:
+    async def wait(self, *, exit_codes: tuple[int, int] | None = None, timeout: Duration = 30) -> ProcessInfo:
         """Wait for the end of the process.
 
         Args:
+            exit_codes: lowest and highest expected exit code; all by default.
             timeout: seconds, at most ten minutes.
 
         Returns:
@@ -152,8 +153,12 @@ class AsyncProcess:
 
         Raises:
             WaitTimeoutError: the process is still running.
+            ProcessEndedError: it ended with another exit code than the expected ones.
         """
-        answer = await self._wait({"exit": True}, timeout)
+        condition: dict[str, Any] = {"exit": True}
+        if exit_codes is not None:
+            condition["exit_codes"] = {"from": exit_codes[0], "to": exit_codes[1]}
+        answer = await self._wait(condition, timeout)
         return ProcessInfo.from_json(answer["process"])
 
     async def wait_for_log(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
@@ -415,12 +415,23 @@ class Files:
         )
         return SearchResult.from_json(self._connection.json(call))
 
-    def watch(self, path: AnyPath = "/workspace", *, recursive: bool = False) -> Watch:
+    def watch(
+        self,
+        path: AnyPath = "/workspace",
+        *,
+        recursive: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> Watch:
         """Watch a directory for changes.
 
         Args:
             path: directory to watch.
             recursive: include subdirectories, at most 8192 directories.
+            include: report only changes that match one of these patterns, at most 16. ``*.py`` matches names,
+                ``src/**/*.py`` matches paths relative to the directory.
+            exclude: do not report changes that match one of these patterns, or that are below a directory
+                that does.
 
         Returns:
             the active watch; changes after this call are included.
@@ -431,7 +442,8 @@ class Files:
                     print(change.type, change.path)
         """
         return Watch.begin(
-            self._connection, file_calls.watch(self._ready_path(), path_bytes(path), recursive)
+            self._connection,
+            file_calls.watch(self._ready_path(), path_bytes(path), recursive, include, exclude),
         )
 
 

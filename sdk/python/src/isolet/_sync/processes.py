@@ -142,10 +142,11 @@ class Process:
         with suppress(NotFoundError):
             self._connection.send(calls.call("DELETE", self._path, repeatable=True))
 
-    def wait(self, *, timeout: Duration = 30) -> ProcessInfo:
+    def wait(self, *, exit_codes: tuple[int, int] | None = None, timeout: Duration = 30) -> ProcessInfo:
         """Wait for the end of the process.
 
         Args:
+            exit_codes: lowest and highest expected exit code; all by default.
             timeout: seconds, at most ten minutes.
 
         Returns:
@@ -153,8 +154,12 @@ class Process:
 
         Raises:
             WaitTimeoutError: the process is still running.
+            ProcessEndedError: it ended with another exit code than the expected ones.
         """
-        answer = self._wait({"exit": True}, timeout)
+        condition: dict[str, Any] = {"exit": True}
+        if exit_codes is not None:
+            condition["exit_codes"] = {"from": exit_codes[0], "to": exit_codes[1]}
+        answer = self._wait(condition, timeout)
         return ProcessInfo.from_json(answer["process"])
 
     def wait_for_log(

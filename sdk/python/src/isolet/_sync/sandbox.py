@@ -444,14 +444,18 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         if self._default_session:
             self.exec(command).check()
 
-    def sleep(self) -> SandboxInfo:
+    def sleep(self, *, force: bool = False) -> SandboxInfo:
         """Put the sandbox to sleep now. The next call that needs it awake wakes it.
+
+        Args:
+            force: sleep although commands run or clients are attached. What runs is killed, and calls that
+                wait for it raise ``ConflictError`` (``sandbox_slept``).
 
         Raises:
             ConflictError: ``sandbox_in_use``: a command is running or a client is attached.
         """
         self._ensure_created()
-        return SandboxInfo.from_json(self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+        return SandboxInfo.from_json(self._connection.json(calls.sleep(self._path, force)))
 
     def pause(self) -> SandboxInfo:
         """Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause.

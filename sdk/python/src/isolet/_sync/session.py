@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..calls import session_path
@@ -237,6 +237,34 @@ class Session(Workspace):
         return SessionInfo.from_json(
             self._connection.json(calls.call("GET", self._path, repeatable=True))
         )
+
+    def update(
+        self,
+        *,
+        env: Env | None = None,
+        command_timeout: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SessionInfo:
+        """Change the session. Arguments that are left out keep their value.
+
+        Args:
+            env: variables to set; ``None`` removes one. Programs, processes, terminals and shells that start
+                later have them. An open shell keeps its variables; see :meth:`set_env`.
+            command_timeout: timeout of commands that name none, in seconds; 0 disables it.
+            metadata: replaces the metadata; at most 16 KiB as JSON.
+
+        Returns:
+            the session after the change.
+
+        Raises:
+            NotFoundError: ``no_session``.
+
+        Example:
+            session.update(env={"MODE": "release", "DEBUG": None})
+        """
+        self._ensure_created()
+        call = calls.update_session(self._path, env, command_timeout, metadata)
+        return SessionInfo.from_json(self._connection.json(call))
 
     def delete(self) -> None:
         """Delete the session and its shell. The session ``default`` ends only with its sandbox.
