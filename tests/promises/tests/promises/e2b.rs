@@ -419,10 +419,12 @@ fn a_sandbox_with_auto_pause_is_paused_at_its_timeout_and_lives_again() {
     let id = made["sandboxID"].as_str().expect("an id").to_owned();
     let path = format!("/sandboxes/{id}");
     let state = || http.get(&path).expect(200).json()["state"].clone();
-    wait_until("it is paused at its end", SOON, || (state() == "paused").then_some(()));
     // It stays so: the lifetime of a paused sandbox does not pass.
-    let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
-    assert_eq!((&view["state"], &view["expires_at_ms"]), (&json!("paused"), &Value::Null));
+    wait_until("it is paused at its end", SOON, || {
+        let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
+        (view["state"] == "paused" && view["expires_at_ms"] == Value::Null).then_some(())
+    });
+    assert_eq!(state(), "paused");
     http.post(&format!("{path}/connect"), &json!({"timeout": 600})).expect(201);
     assert_eq!(state(), "running");
     let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
