@@ -7,7 +7,7 @@ use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
 use crate::live::snapshots::PinnedSnapshot;
 use crate::model::clock::now_ms;
-use crate::model::command::DriverCommand;
+use crate::model::command::{DriverCommand, SleepMode};
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
@@ -103,9 +103,10 @@ impl Inner {
             Reserved::New(entry) => {
                 made(&entry).await?;
                 // It slept, and nobody has asked yet for something that wakes it.
+                let sleep = |answer| DriverCommand::Sleep(SleepMode::Unused, answer);
                 if stored.snapshot.asleep
                     && !stored.has_run_since
-                    && let Err(error) = request(&entry, DriverCommand::Sleep).await
+                    && let Err(error) = request(&entry, sleep).await
                 {
                     warn!(sandbox = %id, %tenant, %error, "restored, and does not sleep");
                 }

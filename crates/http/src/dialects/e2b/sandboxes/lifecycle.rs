@@ -14,7 +14,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use isolet_clock::now_ms;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{CredentialRemoval, NetworkChange, Patch, SandboxInfo, State as Stands};
+use isolet_sandbox::{
+    CredentialRemoval, NetworkChange, Patch, SandboxInfo, SleepMode, State as Stands,
+};
 use serde::Deserialize;
 
 /// The default of `refreshes`, in seconds.
@@ -147,7 +149,7 @@ pub(crate) async fn pause(
     }
     match value.memory {
         true => app.service.pause(tenant, &ids.sandbox).await?,
-        false => app.service.sleep(tenant, &ids.sandbox).await?,
+        false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Unused).await?,
     };
     if !info.pause_on_expiry {
         // A paused sandbox does not end.
