@@ -1,0 +1,178 @@
+//! Tests of the record of a sandbox.
+
+use super::*;
+use crate::model::input::EnvironmentChange;
+
+fn config() -> Config {
+    let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
+    config.no_disk = None;
+    config.aliases.insert("node:22-slim".into(), "host".into());
+    config
+}
+
+#[test]
+fn an_image_is_the_host_or_stands_for_it() {
+    let plan = |image: &str| {
+        RecordBody::plan(
+            &config(),
+            SandboxSpec { image: Some(image.into()), ..SandboxSpec::default() },
+        )
+    };
+    assert_eq!(plan("node:22-slim").unwrap().image_resolved, "host");
+    assert_eq!(plan("host").unwrap().image, "host");
+    assert_eq!(plan("ubuntu").unwrap().image_resolved, "docker.io/library/ubuntu:latest");
+    assert!(matches!(plan("../x"), Err(Error::Image(isolet_image::Error::Reference(_)))));
+}
+
+#[test]
+fn what_is_out_of_bounds_is_refused_with_its_field() {
+    let field = |spec: SandboxSpec| match RecordBody::plan(&config(), spec) {
+        Err(Error::BadField { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(SandboxSpec { memory_mib: Some(1), ..SandboxSpec::default() }), "memory_mib");
+    assert_eq!(field(SandboxSpec { disk_mib: Some(31), ..SandboxSpec::default() }), "disk_mib");
+    assert_eq!(
+        field(SandboxSpec { disk_mib: Some(u64::MAX), ..SandboxSpec::default() }),
+        "disk_mib"
+    );
+    assert_eq!(field(SandboxSpec { pids: Some(u64::MAX), ..SandboxSpec::default() }), "pids");
+    assert_eq!(field(SandboxSpec { ttl_s: Some(u64::MAX), ..SandboxSpec::default() }), "ttl_s");
+    let never = SandboxSpec { sleep_after_s: Some(u64::MAX), ..SandboxSpec::default() };
+    assert_eq!(field(never), "sleep_after_s");
+}
+
+#[test]
+fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
+    let limits = Limits { disk_mib: 0, ..config().limits };
+    let no_disk = Some("no ext4: modprobe ext4".into());
+    let config = Config { no_disk, limits, ..config() };
+    let plan =
+        |disk_mib| RecordBody::plan(&config, SandboxSpec { disk_mib, ..SandboxSpec::default() });
+    let Err(Error::Lacks { field, reason }) = plan(Some(64)) else { panic!("not refused") };
+    assert_eq!((field, reason.as_str()), ("disk_mib", "no ext4: modprobe ext4"));
+    assert_eq!(plan(None).unwrap().limits.disk_mib, 0);
+    assert_eq!(plan(Some(0)).unwrap().limits.disk_mib, 0);
+}
+
+#[test]
+fn a_patch_is_all_or_nothing() {
+    let body =
+        RecordBody::plan(&config(), SandboxSpec { ttl_s: Some(5), ..SandboxSpec::default() })
+            .unwrap();
+    let patch = Patch { ttl_s: Some(0), pids: Some(1), ..Patch::default() };
+    assert!(body.patched(&config(), patch).is_err());
+    let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
+    assert_eq!((new.ttl_s, new.expires_at_ms), (None, None));
+}
+
+#[test]
+fn patches_cannot_grow_the_environment_beyond_its_limit() {
+    let set = |name: &str| {
+        let env = [(name.to_owned(), Some("x".repeat(100_000)))].into();
+        Patch { env: EnvironmentChange::parse(env).unwrap(), ..Patch::default() }
+    };
+    let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+    let body = body.patched(&config(), set("A")).unwrap();
+    let error = body.patched(&config(), set("B")).unwrap_err();
+    assert_eq!(error.to_string(), "env: 200006 bytes, at most 131072");
+    assert!(body.patched(&config(), set("A")).is_ok());
+}
+
+#[test]
+fn a_body_that_does_not_read_is_seen_as_failed() {
+    let row = |state: &str, body: &str| isolet_store::SandboxRow {
+        name: "n".into(),
+        tenant: "t".into(),
+        id: "i".into(),
+        slot: 3,
+        state: state.into(),
+        body: body.into(),
+    };
+    let record = Record::read(&config(), row("running", "{")).unwrap();
+    assert_eq!((record.state, record.slot), (State::Failed, 3));
+    assert_eq!(
+        Record::read(&config(), row("destroying", "{\"v\":9}")).unwrap().state,
+        State::Destroying
+    );
+    let mut stranger = row("running", "{}");
+    stranger.tenant = "../x".into();
+    assert!(Record::read(&config(), stranger).is_err());
+    let mut elsewhere = row("destroying", "{}");
+    elsewhere.name = "../../mysql".into();
+    assert!(Record::read(&config(), elsewhere).is_err());
+    let mut of_host = row("sleeping", "{}");
+    of_host.slot = 36_864;
+    assert!(Record::read(&config(), of_host).is_err());
+}
+
+#[test]
+fn files_keep_the_ids_that_they_have_on_disk() {
+    let read = |id_base: Option<i64>, v: u32| {
+        let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+        let mut body = serde_json::to_value(&body).unwrap();
+        body["v"] = v.into();
+        if let Some(base) = id_base {
+            body["id_base"] = base.into();
+        }
+        let row = isolet_store::SandboxRow {
+            name: "n".into(),
+            tenant: "t".into(),
+            id: "i".into(),
+            slot: 3,
+            state: "sleeping".into(),
+            body: body.to_string(),
+        };
+        Record::read(&config(), row)
+    };
+    let of_slot = |slot| isolet_jail::first_id(isolet_jail::UID_BASE, slot);
+    assert_eq!(read(None, 1).unwrap().body.id_base, of_slot(3), "a record of the baseline");
+    assert_eq!(read(Some(0), 2).unwrap().body.id_base, Some(0));
+    let of_another = of_slot(7).map(i64::from);
+    assert_eq!(read(of_another, 2).unwrap().body.id_base, of_slot(7));
+    assert!(read(Some(1000), 2).is_err(), "ids of users of the host");
+    assert_eq!(read(Some(-1), 2).unwrap().state, State::Failed);
+    assert_eq!(read(Some(0), 4).unwrap().state, State::Failed, "of a later version");
+}
+
+/// A client of a version without sleep expects that its sandbox runs until it is deleted.
+#[test]
+fn a_record_of_a_version_without_sleep_never_sleeps() {
+    let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+    assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
+    let mut json = serde_json::to_value(&body).unwrap();
+    for field in ["sleep_after_s", "persistent", "lost", "network"] {
+        json.as_object_mut().unwrap().remove(field);
+    }
+    json["limits"].as_object_mut().unwrap().remove("disk_mib");
+    let old: RecordBody = serde_json::from_value(json).unwrap();
+    assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
+    assert_eq!((old.limits.disk_mib, old.network), (0, Network::none()));
+}
+
+/// Promises: Q12.
+#[test]
+fn a_record_reads_as_it_was_written() {
+    let deny = ["*.bad.example:443".to_owned()];
+    let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
+    let spec = SandboxSpec { ttl_s: Some(9), network, ..SandboxSpec::default() };
+    let mut body = RecordBody::plan(&config(), spec).unwrap();
+    body.id_base = Some(isolet_jail::FILES_ID_BASE);
+    let record = Record {
+        name: "n".into(),
+        tenant: TenantId::parse("t").unwrap(),
+        id: SandboxId::parse("a_b.c-").unwrap(),
+        slot: 1,
+        state: State::Running,
+        agent_version: None,
+        body,
+    };
+    assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
+    let mut paused = record.clone();
+    paused.set_state(State::Paused);
+    let row = paused.row().unwrap();
+    assert_eq!(row.state, "running", "an earlier server lets it continue");
+    assert_eq!(Record::read(&config(), row).unwrap(), paused);
+    paused.set_state(State::Running);
+    assert_eq!(paused, record);
+}
