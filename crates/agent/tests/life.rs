@@ -53,10 +53,10 @@ fn what_ignores_an_interrupt_is_killed() {
     }
     let outcome = {
         shell.request(&AgentRequest::Run(timed("trap '' INT; while :; do :; done", 50)));
-        shell.skip_to(|response| matches!(response, AgentResponse::Exit(_)))
+        shell.skip_to(|response| matches!(response, AgentResponse::LastExit(_)))
     };
     assert!(
-        matches!(&outcome, AgentResponse::Exit(e) if e.signal == Some(9) && e.timed_out),
+        matches!(&outcome, AgentResponse::LastExit(e) if e.signal == Some(9) && e.timed_out),
         "{outcome:?}"
     );
     let closed = shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
@@ -146,7 +146,9 @@ fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<AgentResponse>, Cl
             }
             Event::Response(AgentResponse::Closed(closed)) => return (out, exit, closed),
             Event::Response(
-                response @ (AgentResponse::Exit(_) | AgentResponse::Refused { .. }),
+                response @ (AgentResponse::Exit(_)
+                | AgentResponse::LastExit(_)
+                | AgentResponse::Refused { .. }),
             ) => exit = Some(response),
             Event::Response(_) => {}
         }
@@ -172,7 +174,7 @@ fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
         let (out, exit, closed) = ended(&mut shell, text);
         assert_eq!(out, b"bye\n", "{text}");
         assert!(
-            matches!(&exit, Some(AgentResponse::Exit(e)) if e.code == code && e.signal == signal),
+            matches!(&exit, Some(AgentResponse::LastExit(e)) if e.code == code && e.signal == signal),
             "{exit:?}"
         );
         assert_eq!(
@@ -229,8 +231,8 @@ fn a_sessions_next_command_gets_a_fresh_shell_and_is_told() {
     shell.run("a=1");
     shell.request(&AgentRequest::Run(run("x", "exit 4")));
     shell.request(&AgentRequest::Run(run("y", "echo [$a]")));
-    let AgentResponse::Exit(exit) =
-        shell.skip_to(|response| matches!(response, AgentResponse::Exit(_)))
+    let AgentResponse::LastExit(exit) =
+        shell.skip_to(|response| matches!(response, AgentResponse::LastExit(_)))
     else {
         return;
     };

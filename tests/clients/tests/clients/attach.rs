@@ -365,7 +365,7 @@ fn detaching_in_tmux_after_vim_leaves_the_screen_as_it_was() {
     for in_vim in [false, true] {
         let pane = Pane::open(&server, "attach a; echo af''ter; exec sleep 1000");
         pane.type_in("PS1='rea''dy> '; clear\r");
-        pane.sees("\nready>");
+        pane.sees("ready>");
         pane.type_in("vim -Nu NONE -c 'call setline(1, \"in-\" . \"vim\")'\r");
         pane.sees("in-vim");
         if !in_vim {

@@ -18,8 +18,13 @@ fn blocks() -> Vec<String> {
 /// Runs a text in bash with input and returns what it printed.
 fn typed(server: &Server, text: &str, input: &str) -> String {
     let isolet = format!("isolet() {{ '{}' \"$@\"; }}\n", programs().join("isolet").display());
+    // The directory of a person, who has a project in it.
+    let folder = tempfile::tempdir().expect("a directory in /tmp");
+    fs::create_dir(folder.path().join("project")).expect("created");
+    fs::write(folder.path().join("project/main.py"), "print(1)\n").expect("written");
     let mut bash = Command::new("bash")
         .args(["-euc", &(isolet + text)])
+        .current_dir(folder.path())
         .env("ISOLET_URL", format!("http://127.0.0.1:{}", server.port()))
         .env("ISOLET_API_KEY", server.key())
         .stdin(Stdio::piped())
