@@ -209,6 +209,6 @@ fn bash_completes_an_id_at_the_tab_key() {
     let from = pty.sees_after(from, "ready> ");
     pty.type_in("isolet info on\t");
     pty.sees_after(from, "only-one");
-    pty.type_in("\x03exit\r");
+    pty.type_in("\x15exit\r");
     pty.ended();
 }
