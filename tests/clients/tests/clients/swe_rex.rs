@@ -34,7 +34,9 @@ fn swe_rex_client_works_with_the_address_of_a_sandbox() {
         .text()
         .lines()
         .filter_map(|line| line.parse::<Value>().ok())
-        .filter(|entry| entry["data"]["call"].as_str().is_some_and(|call| call.contains("/v1/swerex/")))
+        .filter(|entry| {
+            entry["data"]["call"].as_str().is_some_and(|call| call.contains("/v1/swerex/"))
+        })
         .filter_map(|entry| entry["event"].as_str().map(str::to_owned))
         .collect();
     for event in ["session.create", "session.delete", "exec.start", "file.write"] {
