@@ -37,14 +37,15 @@ fn t2_every_call_about_another_tenants_sandbox_is_answered_like_one_about_none()
         let body = body(&call);
         let ask = |id| shape(&other, &call.method, &call.path(id), body.as_ref(), id);
         assert_eq!(ask("mystery"), ask("nothing"), "{call:?}");
+        assert_eq!(cluster.directory.owner("other", "mystery"), None, "{call:?} creates nothing");
         compared += 1;
     }
     assert!(compared > 40, "{compared}");
-    // Watching is the only use of a socket that creates no sandbox.
+    assert_eq!(cluster.directory.owner("other", "mystery"), None, "it created nothing");
+    // A socket is answered alike as well.
     let watch = |id: &str| Sandbox { id: id.into(), http: other.clone() };
     let [mine, none] = ["mystery", "nothing"].map(|id| watch(id).socket("/terminal?mode=view"));
     assert_eq!(mine.err(), none.err());
-    assert_eq!(cluster.directory.owner("other", "mystery"), None, "it created nothing");
     assert_eq!(sandbox.says("cat x"), "canary\n");
 }
 
