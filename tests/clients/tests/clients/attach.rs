@@ -5,6 +5,7 @@ use crate::programs::run;
 use isolet_kit::process::TERM;
 use isolet_kit::{Pty, SOON, Server, wait_until};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The keys that detach.
@@ -247,7 +248,10 @@ struct Pane {
 
 impl Pane {
     fn open(server: &Server, line: &str) -> Self {
-        let socket = format!("isolet-test-{}", server.port());
+        // A tmux that is being ended keeps its socket for a moment.
+        static PANES: AtomicU32 = AtomicU32::new(0);
+        let number = PANES.fetch_add(1, Ordering::Relaxed);
+        let socket = format!("isolet-test-{}-{number}", server.port());
         let program = server.program();
         let mut command = Command::new("tmux");
         for (name, value) in program.get_envs() {
