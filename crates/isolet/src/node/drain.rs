@@ -51,7 +51,8 @@ pub(super) async fn run(args: &Args, is_etcd: bool, json: bool) -> Result<ExitCo
     } else {
         print_message(describe(&progress));
         for left in progress["left"].as_array().into_iter().flatten() {
-            let (sandbox, reason) = (text(&left["sandbox"]), text(&left["reason"]));
+            let sandbox = text(&left["sandbox"]);
+            let reason = text(&left["reason"]);
             print_message(format_args!("not moved: {sandbox}: {reason}"));
         }
     }

@@ -132,7 +132,8 @@ fn a_layer_comes_from_the_registry_once_and_then_from_nodes_that_have_it() {
     // Concurrent pulls on another node share one transfer, which takes no layer from the registry.
     let b = fleet.node("b").http();
     let pulling = [(); 3].map(|()| {
-        let (http, name) = (b.clone(), name.clone());
+        let http = b.clone();
+        let name = name.clone();
         std::thread::spawn(move || pull(&http, &name))
     });
     for reply in pulling {

@@ -106,7 +106,8 @@ pub(super) async fn execute(
     let exit_code = exit.signal.map_or(exit.code, |signal| -signal);
     let [stdout, stderr] = output.texts();
     if command.check && exit_code != 0 {
-        let (out, err) = (shown(&stdout.0), shown(&stderr.0));
+        let out = shown(&stdout.0);
+        let err = shown(&stderr.0);
         let failed = format!(
             "Command '{name}' failed with exit code {exit_code}. Stdout:\n'{out}'\nStderr:\n'{err}'"
         );

@@ -36,7 +36,8 @@ impl Endpoint {
         let Some(colon) = colon.filter(|_| !matches!(bytes[0], b'/' | b'.')) else {
             return Ok(Self::Local(PathBuf::from(text)));
         };
-        let (id, path) = (&bytes[..colon], &bytes[colon + 1..]);
+        let id = &bytes[..colon];
+        let path = &bytes[colon + 1..];
         if id.contains(&b'/') {
             return Ok(Self::Local(PathBuf::from(text)));
         }

@@ -121,8 +121,7 @@ impl Egress {
         let mut all = Vec::new();
         for (host, rules) in &self.rules {
             for (header, value) in rules.iter().flat_map(|rule| &rule.transform.headers) {
-                let (header, value) = (Some(header.clone()), value.clone());
-                all.push(CredentialSpec::new(host, header, None, value)?);
+                all.push(CredentialSpec::new(host, Some(header.clone()), None, value.clone())?);
             }
         }
         Ok(all)
