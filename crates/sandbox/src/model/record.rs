@@ -121,6 +121,10 @@ pub(crate) struct RecordBody {
     /// Exposed ports with their secrets.
     #[serde(default)]
     pub(crate) exposed: crate::model::exposed_ports::ExposedPorts,
+    /// The name with which URLs of ports and files are signed, once another node has restored the sandbox:
+    /// that of its record on the first node, so that they stay valid. `None`: that of this record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signs_as: Option<String>,
     /// The usage when the cgroups were last removed.
     #[serde(default)]
     pub(crate) used: crate::model::used::UsageCounters,
@@ -236,6 +240,7 @@ impl RecordBody {
             restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
+            signs_as: None,
             used: crate::model::used::UsageCounters::begun(),
             network: spec.network.unwrap_or_else(|| config.network.default.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
@@ -407,6 +412,7 @@ impl Record {
             restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
+            signs_as: None,
             used: crate::model::used::UsageCounters::default(),
             network: Network::none(),
             credentials: Vec::new(),

@@ -7,7 +7,7 @@ use crate::model::ids::{SandboxId, TenantId};
 use crate::service::{Service, request};
 
 impl Service {
-    /// The exposed ports of a sandbox and its internal name. Works for a sleeping sandbox without
+    /// The exposed ports of a sandbox, and the name with which their URLs are signed. Works for a sleeping sandbox without
     /// waking it.
     ///
     /// # Errors
@@ -18,8 +18,10 @@ impl Service {
         id: &SandboxId,
     ) -> Result<(String, ExposedPorts), Error> {
         let entry = self.entry(tenant, id)?;
-        let all = entry.view.borrow().record.body.exposed.clone();
-        Ok((entry.name.clone(), all))
+        let view = entry.view.borrow();
+        let body = &view.record.body;
+        let name = body.signs_as.as_ref().unwrap_or(&entry.name).clone();
+        Ok((name, body.exposed.clone()))
     }
 
     /// Exposes a port. A port that is already exposed keeps its secret.

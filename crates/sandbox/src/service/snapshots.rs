@@ -446,6 +446,11 @@ impl TakenFiles {
             record.rest();
         }
         let has_identity = departs || record.body.class == SandboxClass::Store && !temporary;
+        let identity = has_identity.then(|| {
+            let mut body = record.body.clone();
+            body.signs_as.get_or_insert_with(|| record.name.clone());
+            Box::new(body)
+        });
         let mut settings = record.body.for_snapshot();
         if temporary {
             // Many forks would take many snapshots.
@@ -473,7 +478,7 @@ impl TakenFiles {
                 trigger,
                 incarnation: Some(record.name.clone()),
                 asleep_after_ms: (record.state == State::Sleeping).then(|| record.awake_ms()),
-                identity: has_identity.then(|| Box::new(record.body.clone())),
+                identity,
                 own_sessions: if has_identity { own_sessions } else { Vec::new() },
             },
         };

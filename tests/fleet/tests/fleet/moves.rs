@@ -96,6 +96,9 @@ fn a_sleeping_sandbox_is_evicted_and_restored_by_the_node_that_is_asked() {
     });
 }
 
+/// The value of a credential.
+const SECRET: &str = "canary-of-a-credential";
+
 /// Promises: FL36.
 #[test]
 fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
@@ -106,6 +109,8 @@ fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
             .patch(&made.path(""), &json!({"metadata": {"a": 1}, "env": {"NAME": "v"}}))
             .expect(200);
         assert_eq!(made.command("dev", "echo kept >/workspace/file; x=7; cd /tmp")["exit_code"], 0);
+        let secret = json!([{"host": "api.example", "header": "authorization", "value": SECRET}]);
+        made.http.patch(&made.path("/network"), &json!({"credentials_add": secret})).expect(200);
         made.listen(8000);
         let link = made.post("/links", &json!({"port": 8000})).expect(201).json();
         let before = made.info();
@@ -121,12 +126,20 @@ fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
         for field in ["id", "created_at_ms", "metadata", "class", "env_names", "ttl_s"] {
             assert_eq!(info[field], before[field], "{field}");
         }
-        assert!(info["restored_from"]["lost"]["items"].to_string().contains("processes"), "{info}");
+        let lost = info["restored_from"]["lost"]["items"].to_string();
+        assert!(lost.contains("processes") && !lost.contains("credentials"), "{info}");
+        let network = through.http.get(&through.path("/network")).expect(200).json();
+        assert_eq!(network["credentials"][0]["host"], "api.example", "{network}");
+        // Its value went from node to node only.
+        let values = fleet.etcd().etcdctl(&["get", "--prefix", "isolet/"]);
+        assert!(values.contains(id) && !values.contains(SECRET), "etcd has the value");
         assert_eq!(through.says("cat /workspace/file; echo $NAME"), "kept\nv\n");
         assert_eq!(through.command("dev", "echo $PWD $x")["stdout"], "/tmp 7\n");
         let links = through.http.get(&through.path("/links")).expect(200).text();
         assert!(links.contains("8000"), "{links}");
-        assert!(link["token"].is_string());
+        through.listen(8000);
+        let token = link["token"].as_str().expect("a token");
+        fleet.node("c").server.client(None).get(&format!("/v1/links/{token}/")).expect(200);
         // A repetition changes nothing.
         let again = through.http.post(&through.path("/move"), &json!({"node": "b"})).expect(200);
         assert_eq!(again.json()["node"], "b");

@@ -194,13 +194,21 @@ impl Inner {
         why: Departure,
     ) -> Result<Departed, Error> {
         self.may_depart(entry).await?;
-        if entry.state() == State::Paused && why == Departure::Moved {
+        let was_paused = entry.state() == State::Paused && why == Departure::Moved;
+        if was_paused {
             // Its shells are saved while it runs, and it must not be frozen for that.
             request(entry, DriverCommand::Resume).await?;
         }
         let only_asleep = why == Departure::Evicted;
         let mut taken = Vec::new();
         let departed = self.depart_with(entry, why, only_asleep, &mut taken).await;
+        if was_paused
+            && departed.is_err()
+            && entry.state() == State::Running
+            && let Err(error) = request(entry, DriverCommand::Pause).await
+        {
+            warn!(sandbox = %entry.id, %error, "it stays on this node, and is not paused again");
+        }
         match &departed {
             // Its copy is in the store.
             Ok(departed) => taken.push(departed.snapshot.clone()),
@@ -339,7 +347,8 @@ fn settings(body: &RecordBody) -> Value {
     let mut value = serde_json::to_value(body).unwrap_or_default();
     if let Value::Object(all) = &mut value {
         // What this server counts, and where it keeps files.
-        for own in ["used", "pushed", "layers", "v", "id_base", "restore", "departure"] {
+        let own = ["used", "pushed", "layers", "v", "id_base", "restore", "departure", "signs_as"];
+        for own in own {
             all.remove(own);
         }
     }
