@@ -51,7 +51,7 @@ impl Driver {
         self.watch = None;
         self.entry.disconnect();
         self.publish(None);
-        self.announce_departure().await;
+        self.announce_departure(&mut answer).await;
         self.destroy(&mut answer).await;
         true
     }

@@ -21,7 +21,7 @@ use crate::model::state::State;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-/// How often the departure of a sandbox is written to the records of the fleet, while that fails.
+/// Attempts to write the departure of a sandbox to the records of the fleet, until its client is answered.
 const DEPARTURE_ATTEMPTS: usize = 60;
 
 impl Driver {
@@ -56,28 +56,35 @@ impl Driver {
     }
 
     /// Records in the fleet that the snapshot in the object store has everything, after the removal
-    /// from this node was recorded, so that it can never run here again. Repeats while the records
-    /// cannot be written, for a while: without this record nothing is lost either, but the restore
-    /// reports that it does not know of later changes.
-    pub(super) async fn announce_departure(&self) {
+    /// from this node was recorded, so that it can never run here again. Repeats until that is written,
+    /// also in the next server: until then the files here may be all that is left of the sandbox. The
+    /// client is answered after [`DEPARTURE_ATTEMPTS`].
+    pub(super) async fn announce_departure(
+        &self,
+        answer: &mut Option<oneshot::Sender<Result<EndedSandbox, Error>>>,
+    ) {
         if self.record.body.departure.is_none() {
             return;
         }
-        let description = match stored_description::write(&self.record, &self.entry.sessions) {
-            Ok(description) => description,
-            Err(error) => {
-                warn!(sandbox = %self.entry.id, %error, "its description cannot be written");
-                return;
-            }
-        };
-        for _ in 0..DEPARTURE_ATTEMPTS {
-            match self.inner.ownership.departs(&self.entry, &description).await {
-                Ok(()) | Err(Error::Suspended { .. }) => return,
-                Err(error) => {
-                    warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "leaves this node, and the fleet does not know it yet");
-                    tokio::time::sleep(AGAIN).await;
+        for attempt in 1_usize.. {
+            let error = match stored_description::write(&self.record, &self.entry.sessions) {
+                Ok(description) => {
+                    match self.inner.ownership.departs(&self.entry, &description).await {
+                        Ok(()) | Err(Error::Suspended { .. }) => return,
+                        Err(error) => error,
+                    }
                 }
+                Err(error) => error,
+            };
+            if attempt % DEPARTURE_ATTEMPTS == 1 {
+                warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "leaves this node, and the fleet does not know it yet; its files stay until then");
             }
+            if attempt == DEPARTURE_ATTEMPTS
+                && let Some(answer) = answer.take()
+            {
+                let _ = answer.send(Err(error));
+            }
+            tokio::time::sleep(AGAIN).await;
         }
     }
 

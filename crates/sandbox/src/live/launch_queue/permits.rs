@@ -108,14 +108,10 @@ impl Ownership {
     ) -> Result<(), Error> {
         let sandbox = entry.local();
         let Some(records) = self.records.get() else {
-            // A server that starts ends what left before it has joined.
+            // A server that starts ends what left before it has joined, and one whose table `[cluster]`
+            // was removed keeps it.
             let reason = NOT_JOINED.to_owned();
-            let id = entry.id.clone();
-            return if self.guard.is_some() {
-                Err(Error::NotRecorded { id, reason })
-            } else {
-                Ok(())
-            };
+            return Err(Error::NotRecorded { id: entry.id.clone(), reason });
         };
         let recorded = records.departs(&sandbox, description).await;
         recorded.map_err(|failure| not_recorded(entry, failure))
