@@ -53,11 +53,13 @@ impl Node {
         if waits && !is_dead {
             return Ok(Rescue::Owner(self.whereabouts(&owner)));
         }
-        if waits && owner.custody == Custody::Held {
-            return Err(node_dead());
-        }
         let stored = PushedRecord::read(&self.ownership, &key).await;
         let stored = stored.map_err(|error| unavailable(&error))?;
+        // Its node may have died when the store had all of it, and before it gave it up.
+        let is_whole = stored.as_ref().is_some_and(|stored| stored.is_final);
+        if waits && owner.custody == Custody::Held && !is_whole {
+            return Err(node_dead());
+        }
         match stored {
             Some(stored) if stored.is_deleted => {
                 // Its node failed before it gave the ownership up.

@@ -253,8 +253,11 @@ impl Restorer {
         let has_run_since = !stored.is_final;
         let fence = self.ownership.fence(key, owner.epoch);
         let whole = stored.clone();
-        let given = self.lock().given.get(key).map(|given| given.credentials.clone());
-        let given = given.unwrap_or_default();
+        let given = {
+            let state = self.lock();
+            let given = state.given.get(key).filter(|given| given.at.elapsed() < GIVEN_WAIT);
+            given.map(|given| given.credentials.clone()).unwrap_or_default()
+        };
         if stored.is_final {
             // From now on it may run.
             stored.is_final = false;

@@ -40,6 +40,15 @@ struct Map {
     free_slots: VecDeque<u32>,
 }
 
+impl Map {
+    fn leaves(&mut self, id: OwnedId) {
+        if self.departed.len() >= DEPARTED_MAX {
+            self.departed.clear();
+        }
+        self.departed.insert(id);
+    }
+}
+
 /// The result of a reservation: a new entry, or the existing one with the id.
 pub(crate) enum Reserved {
     New(Arc<SandboxEntry>),
@@ -165,19 +174,21 @@ impl Registry {
             map.free_slots.push_back(entry.slot);
             let removed = OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() };
             if entry.lives_on() {
-                if map.departed.len() >= DEPARTED_MAX {
-                    map.departed.clear();
-                }
-                map.departed.insert(removed.clone());
+                map.leaves(removed.clone());
             }
             drop(map);
             self.report_removal(Arc::new(removed));
         }
     }
 
-    /// This node owns the id again, so a sandbox with it may be created.
-    pub(crate) fn returns(&self, tenant: &TenantId, id: &SandboxId) {
-        self.lock().departed.remove(&OwnedId { tenant: tenant.clone(), id: id.clone() });
+    /// This node owns the id again, so a sandbox with it may be created. Returns whether it had left.
+    pub(crate) fn returns(&self, tenant: &TenantId, id: &SandboxId) -> bool {
+        self.lock().departed.remove(&OwnedId { tenant: tenant.clone(), id: id.clone() })
+    }
+
+    /// It has not returned after all.
+    pub(crate) fn leaves(&self, tenant: &TenantId, id: &SandboxId) {
+        self.lock().leaves(OwnedId { tenant: tenant.clone(), id: id.clone() });
     }
 
     /// Whether a sandbox with this id has left this node, and none has returned.

@@ -50,7 +50,8 @@ async fn run(
     options: DrainOptions,
     mut all: Vec<LocalSandbox>,
 ) {
-    let until = options.timeout_s.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let wait = options.timeout_s.map(Duration::from_secs);
+    let until = wait.and_then(|wait| Instant::now().checked_add(wait));
     let is_late = || until.is_some_and(|until| Instant::now() >= until);
     let app = &app;
     let joined = &joined;

@@ -54,7 +54,6 @@ impl Inner {
         stored: &StoredSandbox,
     ) -> Result<RestoredFrom, Error> {
         pass("restore_stored.begun").await?;
-        self.registry.returns(tenant, id);
         let snapshot = &stored.snapshot.id;
         // One that this server has anyway.
         let here = self.snapshots.find(tenant, snapshot).is_ok_and(|found| found.id == *snapshot);
@@ -96,10 +95,14 @@ impl Inner {
         let (body, restored) = restored_record(id, &from, stored)?;
         self.egress.check(&body.network).await?;
         self.layers_there(&body)?;
-        match self
-            .begin(&tenant, id, &body, None, &stored.credentials, Source::Snapshot(from))
-            .await?
-        {
+        // Not earlier: until then, a request that was on its way to it must not create an empty one.
+        let had_left = self.registry.returns(&tenant, id);
+        let source = Source::Snapshot(from);
+        let begun = self.begin(&tenant, id, &body, None, &stored.credentials, source).await;
+        if begun.is_err() && had_left {
+            self.registry.leaves(&tenant, id);
+        }
+        match begun? {
             Reserved::New(entry) => {
                 made(&entry).await?;
                 // It slept, and nobody has asked yet for something that wakes it.
