@@ -29,6 +29,10 @@ use tokio::time::timeout;
 /// The header of a response that names the nodes that did not answer.
 pub(crate) const UNREACHABLE_NODES: HeaderName =
     HeaderName::from_static("isolet-unreachable-nodes");
+/// The header of a response without entries that no node has; see [`STORED`].
+pub(crate) const MISSING: HeaderName = HeaderName::from_static("isolet-missing");
+/// Sandboxes that only the object store has are missing, because etcd cannot be read.
+pub(crate) const STORED: HeaderValue = HeaderValue::from_static("stored");
 /// How long a node may take to answer with its list.
 const LIST_WAIT: Duration = Duration::from_secs(5);
 /// The longest list of one node: a page of 1000 sandboxes with 16 KiB of metadata each.
@@ -58,6 +62,7 @@ pub(crate) async fn answer(
     }
     let mut merged = Merged::new(shape, &uri)?;
     let (parts, body) = own.into_parts();
+    let missing = parts.headers.get(MISSING).cloned();
     let own = Part { more: continues(&parts.headers), text: collect(body).await? };
     merged.add(own).ok_or_else(unreadable)?;
     let fleet = &*joined.fleet;
@@ -76,7 +81,11 @@ pub(crate) async fn answer(
         }
     }
     unreachable.sort();
-    Ok(merged.into_response(&uri, unreachable))
+    let mut response = merged.into_response(&uri, unreachable);
+    if let Some(missing) = missing {
+        response.headers_mut().insert(MISSING, missing);
+    }
+    Ok(response)
 }
 
 /// The request for the list of another node.

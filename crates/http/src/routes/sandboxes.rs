@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::forwarding::errors;
+use crate::forwarding::{errors, lists};
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::ClaimedId;
@@ -304,7 +304,7 @@ pub(crate) async fn create(
         ("cursor" = Option<String>, Query)
     ),
     responses(
-        (status = 200, description = "One page of sandboxes.", body = Vec<SandboxView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("Isolet-Unreachable-Nodes" = String, description = "In a fleet: the nodes that did not answer, separated by commas. Their sandboxes are missing.")))
+        (status = 200, description = "One page of sandboxes.", body = Vec<SandboxView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("Isolet-Unreachable-Nodes" = String, description = "In a fleet: the nodes that did not answer, separated by commas. Their sandboxes are missing."), ("Isolet-Missing" = String, description = "`stored`: in a fleet whose etcd cannot be reached, sandboxes that only the object store has are missing.")))
     )
 )]
 pub(crate) async fn list(
@@ -318,11 +318,20 @@ pub(crate) async fn list(
     let mut items: Vec<_> =
         own.map(|info| (info.id.to_string(), view(&app, &caller, info))).collect();
     let mut more = page.next.is_some();
+    let mut is_incomplete = false;
     // Those that only the object store has are listed once: by the node that received the request.
     if let Some(joined) = app.fleet.as_ref().filter(|_| !caller.forwarded) {
         let after = paging.after.as_ref();
         let stored = joined.fleet.stored_page(&caller.tenant, after, paging.limit).await;
-        let (stored, more_stored) = stored?;
+        let (stored, more_stored) = match stored {
+            Ok(stored) => stored,
+            // The sandboxes of nodes are listed without etcd.
+            Err(error) => {
+                tracing::warn!(%error, "sandboxes that only the object store has cannot be listed");
+                is_incomplete = true;
+                (Vec::new(), false)
+            }
+        };
         more |= more_stored;
         for one in stored {
             let id = one.info.id.to_string();
@@ -336,7 +345,11 @@ pub(crate) async fn list(
     let last = items.last().filter(|_| more).map(|(id, _)| id.clone());
     let items = items.into_iter().map(|(_, view)| view).collect();
     let page = IdPage { items, last };
-    Ok(paging.answer::<SandboxView, SandboxView>("/v1/sandboxes", page))
+    let mut response = paging.answer::<SandboxView, SandboxView>("/v1/sandboxes", page);
+    if is_incomplete {
+        response.headers_mut().insert(lists::MISSING, lists::STORED);
+    }
+    Ok(response)
 }
 
 /// Get a sandbox

@@ -105,6 +105,8 @@ fn without_a_majority_known_sandboxes_work_and_new_ones_are_refused() {
         let refused = create(&fleet, NODES[round % NODES.len()], &id).expect(503);
         assert_eq!(refused.error(), "fleet_unavailable", "{}", refused.text());
         assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+        let listed = fleet.node("a").http().get("/v1/sandboxes").expect(200);
+        assert_eq!(listed.header("isolet-missing"), Some("stored"), "{:?}", listed.headers);
         known_work(&fleet);
         fleet.etcd.as_mut().expect("a fleet").launch_all();
         stored_continues(&fleet);
