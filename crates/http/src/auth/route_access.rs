@@ -23,7 +23,7 @@ pub(crate) enum RouteAccess {
 
 /// Every route that needs anything other than a key. `{x}` stands for one part of a path, and `*`
 /// for the rest of it, at least one part, which may be empty.
-const ROUTES: [(&str, RouteAccess); 11] = [
+const ROUTES: [(&str, RouteAccess); 12] = [
     ("/", RouteAccess::Public),
     ("/assets/*", RouteAccess::Public),
     ("/docs", RouteAccess::Public),
@@ -34,6 +34,8 @@ const ROUTES: [(&str, RouteAccess); 11] = [
     ("/v1/sandboxes/{id}/ports/*", RouteAccess::ForwardsToProgram),
     ("/v1/sandboxes/{id}/tcp/*", RouteAccess::ForwardsToProgram),
     ("/v1/runs/{id}/proxy/*", RouteAccess::ForwardsToProgram),
+    // Listing the contexts of E2B's code interpreter starts some.
+    ("/v1/e2b/{id}/interpreter/*", RouteAccess::ForwardsToProgram),
     (MCP_PATH, RouteAccess::ChecksReadOnlyItself),
 ];
 
@@ -86,6 +88,7 @@ mod tests {
             "/v1/sandboxes/a/ports/1/x",
             "/v1/sandboxes/a/tcp/1",
             "/v1/runs/a/proxy/1/x",
+            "/v1/e2b/a/interpreter/contexts",
         ] {
             assert_eq!(get(path), RouteAccess::ForwardsToProgram, "{path}");
             assert!(!get(path).only_reads(&Method::GET), "{path}");

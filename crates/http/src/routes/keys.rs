@@ -4,7 +4,7 @@
 //! A key never outlives the key that created it.
 
 use crate::app::App;
-use crate::auth::caller::Caller;
+use crate::auth::caller::{Caller, unauthorized};
 use crate::foundation::error::ApiError;
 use crate::foundation::json::{StrictJson, not_null};
 use axum::Json;
@@ -18,6 +18,9 @@ use utoipa::ToSchema;
 
 /// Maximum number of a tenant's keys that are neither revoked nor expired.
 const KEYS_MAX: usize = 200;
+/// Maximum number of a tenant's keys with those that are revoked or expired. Their records stay, so that
+/// no node of a fleet accepts them, and a fleet has room for a limited number.
+const RECORDED_MAX: usize = 1000;
 /// Maximum length of a label, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
 /// Maximum lifetime of a key: 100 years, in seconds.
@@ -213,7 +216,17 @@ pub(crate) async fn create(
         let hint = "revoke one that is no longer needed";
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_keys", message, hint));
     }
+    if all.len() >= RECORDED_MAX {
+        let message = format!("the tenant has had {RECORDED_MAX} keys, which is the most");
+        let hint =
+            "only the operator can add more: `isolet keys add --tenant` on the server's machine";
+        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_keys", message, hint));
+    }
     let creator = all.iter().find(|key| caller.key.as_ref() == Some(&key.id));
+    // It may have been revoked since the request began.
+    if caller.key.is_some() && !creator.is_some_and(|key| is_valid(&key)) {
+        return Err(unauthorized());
+    }
     let new = body.value.new_key(&caller, creator)?;
     let (key, secret) = stored(&app, move |keys| keys.add(&new)).await?;
     Ok((StatusCode::CREATED, Json(CreatedKey { secret, key: key.into() })))

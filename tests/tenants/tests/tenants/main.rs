@@ -7,6 +7,7 @@ mod connections;
 mod forwarded;
 mod idempotency;
 mod incarnations;
+mod keys;
 mod paths;
 mod ports;
 mod quotas;
