@@ -205,8 +205,14 @@ def tend(shell):
     process, streams = os.getpid(), (sys.stdout, sys.stderr)
     backups = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (0, 1, 2)]
     before = {}
+    # A cell can run another one, which ends before it does.
+    depth = 0
 
     def begin():
+        nonlocal depth
+        depth += 1
+        if depth > 1:
+            return
         request = getattr(shell, 'parent_header', None) or {}
         before.update(put_variables((request.get('metadata') or {}).get(VARIABLES) or {}))
 
@@ -217,6 +223,10 @@ def tend(shell):
                 sys.stdout.flush()
             finally:
                 os._exit(0)
+        nonlocal depth
+        depth = max(depth - 1, 0)
+        if depth:
+            return
         put_variables(before)
         before.clear()
         for stream in streams:

@@ -247,7 +247,8 @@ async fn check_syntax(
         Err(error) if error.code == "not_found" => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    if exit.code == 0 {
+    // What ended bash says nothing about the command.
+    if exit.code == 0 || exit.timed_out || exit.signal.is_some() {
         return Ok(());
     }
     let [stdout, stderr] = output.texts().map(|text| text.0.into_owned());

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 /// How long the server may take to confirm a cancel after the output was closed.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Close reasons of a shell whose session or sandbox was deleted.
-const GONE: [&str; 2] = ["sandbox_destroyed", "session_ended"];
+/// Close reasons of a shell whose session or sandbox was deleted, or was put to sleep by force.
+const GONE: [&str; 3] = ["sandbox_destroyed", "sandbox_slept", "session_ended"];
 
 /// The result of waiting for a command or a line.
 pub(in crate::client) enum WaitOutcome {

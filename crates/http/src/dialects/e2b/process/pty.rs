@@ -193,7 +193,10 @@ impl PtyOutput {
 
     /// The end of a session that its lifetime or another client has ended.
     fn broken(&self, error: AgentError) -> RpcError {
-        let is_gone = matches!(error, AgentError::Destroyed(_) | AgentError::Departed(_));
+        let is_gone = matches!(
+            error,
+            AgentError::Destroyed(_) | AgentError::Departed(_) | AgentError::Slept(_)
+        );
         match self.connection.orphaned() && !is_gone {
             true => RpcError::new(Code::DeadlineExceeded, "the PTY has ended"),
             false => error.into(),
