@@ -24,7 +24,7 @@ fn a_tenant_sees_and_revokes_its_own_keys_only() {
     with(&server, &foreign).get("/v1/keys").expect(200);
 }
 
-/// Whoever has stolen a key could otherwise keep a request open until it is revoked.
+/// A thief could otherwise keep a request open until the key is revoked.
 #[test]
 fn a_key_that_is_revoked_during_its_request_creates_none() {
     let mut server = Options::new().start();
