@@ -6,4 +6,4 @@ pub(in crate::client) mod confirm;
 pub(in crate::client) mod credential;
 pub(in crate::client) mod filter;
 pub(crate) mod format;
-pub(in crate::client) mod units;
+pub(crate) mod units;

@@ -83,7 +83,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
         } else {
             let colours = supports_color(&std::io::stdout());
-            screen.draw(&sample::table(&usage, colours))?;
+            let table = sample::table(&usage, colours);
+            match args.no_stream {
+                true => write(true, table.as_bytes())?,
+                false => screen.draw(&table)?,
+            }
         }
         if args.no_stream {
             return Ok(ExitCode::SUCCESS);

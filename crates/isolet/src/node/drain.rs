@@ -1,6 +1,7 @@
 //! `isolet node drain`.
 
 use crate::client::ApiClient;
+use crate::client::args::units::seconds;
 use crate::client::list::{pretty, text};
 use crate::client::output::print_message;
 use anyhow::{Context, Result, bail};
@@ -22,8 +23,9 @@ pub(super) struct Args {
     /// Name of the node
     #[arg(value_name = "NODE")]
     node: NodeName,
-    /// Begin no further move after this many seconds, and exit with 1 if sandboxes are left
-    #[arg(long, value_name = "SECONDS")]
+    /// Begin no further move after this time (such as 10m; without a unit in seconds), and exit with 1 if
+    /// sandboxes are left
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     timeout: Option<u64>,
 }
 

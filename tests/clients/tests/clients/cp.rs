@@ -153,6 +153,33 @@ fn an_archive_of_a_sandbox_stays_in_its_directory() {
     cp(&server, here, &["a:first/.", "to"]).well();
     let second = cp(&server, here, &["a:d/.", "to"]);
     assert!(!outside.join("file").try_exists().expect("readable"), "{second:?}");
+
+    // A link that an earlier copy has made is replaced by a file, and no directory is copied through it.
+    let links = format!("mkdir e && ln -s {0}/rc e/rc && ln -s {0} e/dir", outside.display());
+    inside(&server, &links);
+    fs::create_dir(here.join("twice")).expect("creates");
+    cp(&server, here, &["a:e/.", "twice"]).well();
+    inside(&server, "rm -r e && mkdir -p e/dir && echo evil >e/rc && echo evil >e/dir/new");
+    cp(&server, here, &["a:e/rc", "twice"]).well();
+    assert_eq!(fs::read_to_string(here.join("twice/rc")).expect("a file"), "evil\n");
+    let refused = cp(&server, here, &["a:e/dir", "twice"]);
+    assert!(refused.code == Some(1) && refused.err.contains("link"), "{refused:?}");
+    assert_eq!(fs::read_dir(&outside).expect("a directory").count(), 0);
+}
+
+#[test]
+fn a_directory_that_is_copied_is_as_private_as_the_original() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a directory in /tmp");
+    inside(&server, "mkdir -m 700 private && echo 1 >private/file && mkdir -m 500 private/closed");
+    cp(&server, folder.path(), &["a:private", "here"]).well();
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).expect("there").mode() & 0o777;
+    assert_eq!((mode("here"), mode("here/closed")), (0o700, 0o500));
+    assert_eq!(fs::read_to_string(folder.path().join("here/file")).expect("a file"), "1\n");
+    // A FIFO has no other end.
+    run(std::process::Command::new("mkfifo").arg(folder.path().join("fifo"))).well();
+    let refused = cp(&server, folder.path(), &["fifo", "a:"]);
+    assert!(refused.code == Some(1) && refused.err.contains("neither"), "{refused:?}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) fn cpu_millis(text: &str) -> Result<u64, String> {
         "" if text.contains('.') => number * 1000.0,
         "" if number > 0.0 && number < MILLIS_MIN as f64 => {
             return Err(format!(
-                "{text} is ambiguous: write {text}cpu for processors, or {text}m for thousandths of one"
+                "{text} is ambiguous, and less than {MILLIS_MIN} thousandths: write {text}cpu for processors"
             ));
         }
         "" => number,

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use tar::{Archive, Builder, EntryType, Header};
@@ -31,15 +31,22 @@ pub(super) async fn to_local(
 ) -> Result<()> {
     let source = absolute(path);
     let entry = find(remote, path, &source, follow).await?;
-    let target = local_target(&source, path, &entry, target)?;
+    let LocalTarget { path: target, is_named } = local_target(&source, path, &entry, target)?;
     let shown = target.display().to_string();
     if entry.kind == Kind::Directory {
-        if !target.is_dir() {
-            std::fs::create_dir(&target).with_context(|| shown.clone())?;
+        let is_new = !target.is_dir();
+        if is_new {
+            // Nobody else reads what is in it before it has the mode of the original.
+            DirBuilder::new().mode(0o700).create(&target).with_context(|| shown.clone())?;
         }
         let body = remote.read(&source, "tar=1").await?;
         return receive(body, progress, remote.shown(&source), move |pieces| {
-            unpack(pieces, &target).with_context(|| format!("cannot write to {shown}"))
+            unpack(pieces, &target).with_context(|| format!("cannot write to {shown}"))?;
+            if is_new {
+                let mode = Permissions::from_mode(entry.mode & 0o777);
+                std::fs::set_permissions(&target, mode).with_context(|| shown.clone())?;
+            }
+            Ok(())
         })
         .await;
     }
@@ -51,7 +58,8 @@ pub(super) async fn to_local(
     }
     progress.expect(entry.size);
     let body = remote.read(&source, "").await?;
-    let mut file = LocalFile::create(&target).with_context(|| format!("cannot write {shown}"))?;
+    let file = LocalFile::create(&target, is_named);
+    let mut file = file.with_context(|| format!("cannot write {shown}"))?;
     let _unfinished = file.part.clone().map(Unfinished);
     receive(body, progress, remote.shown(&source), move |pieces| {
         let mut reader = PieceReader::new(pieces);
@@ -127,7 +135,14 @@ async fn find(remote: &Remote, path: &[u8], source: &[u8], follow: bool) -> Resu
 }
 
 /// Where the source goes on this machine.
-fn local_target(source: &[u8], path: &[u8], entry: &Entry, target: &Path) -> Result<PathBuf> {
+struct LocalTarget {
+    path: PathBuf,
+    /// A person named all of it. Otherwise its last name is from the sandbox, and a link with that name,
+    /// which an earlier copy may have made, leads nowhere.
+    is_named: bool,
+}
+
+fn local_target(source: &[u8], path: &[u8], entry: &Entry, target: &Path) -> Result<LocalTarget> {
     let (_, name) = split(source);
     let from =
         Source { directory: entry.kind == Kind::Directory, contents: names_contents(path), name };
@@ -136,14 +151,14 @@ fn local_target(source: &[u8], path: &[u8], entry: &Entry, target: &Path) -> Res
     match place(from, kind(target)?, slash, &shown)? {
         Place::Inside => {
             let inside = target.join(OsStr::from_bytes(name));
-            match (from.directory, kind(&inside)?) {
+            match (from.directory, kind_of(std::fs::symlink_metadata(&inside), &inside)?) {
                 (true, Kind::Other) => {
-                    bail!("cannot copy a directory onto the file {}", inside.display())
+                    bail!("cannot copy a directory onto the file or link {}", inside.display())
                 }
                 (false, Kind::Directory) => {
                     bail!("cannot copy a file onto the directory {}", inside.display())
                 }
-                _ => Ok(inside),
+                _ => Ok(LocalTarget { path: inside, is_named: false }),
             }
         }
         Place::Itself => {
@@ -151,13 +166,17 @@ fn local_target(source: &[u8], path: &[u8], entry: &Entry, target: &Path) -> Res
             if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
                 bail!("the directory {} does not exist", parent.display());
             }
-            Ok(target.to_owned())
+            Ok(LocalTarget { path: target.to_owned(), is_named: true })
         }
     }
 }
 
 fn kind(path: &Path) -> Result<Kind> {
-    match std::fs::metadata(path) {
+    kind_of(std::fs::metadata(path), path)
+}
+
+fn kind_of(found: io::Result<Metadata>, path: &Path) -> Result<Kind> {
+    match found {
         Ok(metadata) if metadata.is_dir() => Ok(Kind::Directory),
         Ok(_) => Ok(Kind::Other),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Missing),
@@ -210,8 +229,31 @@ fn unpack(pieces: Receiver<Piece>, directory: &Path) -> Result<()> {
     archive.set_preserve_permissions(false);
     archive.set_preserve_mtime(true);
     archive.set_unpack_xattrs(false);
-    archive.unpack(directory)?;
+    let mut directories = Vec::new();
+    for entry in archive.entries()? {
+        let entry = entry?;
+        match entry.header().entry_type() {
+            // Last, because one that may not be written gets its mode then.
+            EntryType::Directory => directories.push(entry),
+            EntryType::Regular | EntryType::Link | EntryType::Symlink => put(entry, directory)?,
+            // Devices and FIFOs are left out.
+            _ => {}
+        }
+    }
+    directories.sort_by(|one, other| other.path_bytes().cmp(&one.path_bytes()));
+    for entry in directories {
+        put(entry, directory)?;
+    }
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(())
+}
+
+/// Unpacks an entry, and refuses one outside of the directory.
+fn put(mut entry: tar::Entry<'_, impl Read>, directory: &Path) -> Result<()> {
+    let name = entry.path()?.into_owned();
+    if name.is_absolute() || !entry.unpack_in(directory)? {
+        bail!("the sandbox sent {}, which is outside of the directory", name.display());
+    }
     Ok(())
 }
 
@@ -296,10 +338,13 @@ impl Drop for Unfinished {
 }
 
 impl LocalFile {
-    fn create(target: &Path) -> io::Result<Self> {
-        // The path is one of this machine, which a person named. A link stays, and its target is replaced.
-        let target = std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-        if target.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+    fn create(target: &Path, is_named: bool) -> io::Result<Self> {
+        let mut target = target.to_owned();
+        if is_named {
+            // A link stays, and its target is replaced.
+            target = std::fs::canonicalize(&target).unwrap_or(target);
+        }
+        if is_named && target.metadata().is_ok_and(|metadata| !metadata.is_file()) {
             let file = OpenOptions::new().write(true).open(&target)?;
             return Ok(Self { file, target, part: None });
         }

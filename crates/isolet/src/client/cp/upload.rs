@@ -80,6 +80,10 @@ pub(super) async fn from_local(
         })
         .await;
     }
+    // A FIFO of a tree waits for its other end when it is opened; the standard input does not.
+    if !metadata.is_file() && !source.starts_with("/dev") {
+        bail!("{} is neither a file, a directory nor a link", source.display());
+    }
     let file = std::fs::File::open(source).with_context(failed)?;
     if metadata.is_file() {
         progress.expect(metadata.len());
