@@ -176,6 +176,7 @@ fn a_move_during_which_a_server_dies_leaves_one_whole_sandbox() {
     for (index, (victim, point)) in [
         ("a", "depart.begun"),
         ("a", "depart.pushed"),
+        ("a", "depart.recorded"),
         ("a", "depart.removed"),
         ("b", "restore_stored.begun"),
     ]

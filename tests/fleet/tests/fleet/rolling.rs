@@ -2,7 +2,7 @@
 
 use crate::moves::drained;
 use isolet_fleet_tests::{FleetOptions, LocalFleet};
-use isolet_kit::{LONG, Sandbox, Value, json, wait_until};
+use isolet_kit::{LONG, SOON, Sandbox, Value, json, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,7 +60,8 @@ fn three_nodes_are_upgraded_one_after_the_other_under_load() {
         let progress = drained(&fleet, name, other);
         assert_eq!(progress["remaining"], 0, "{progress}");
         assert_eq!(progress["left"], Value::Array(Vec::new()), "{progress}");
-        assert!(fleet.node(name).held().is_empty(), "node {name} has files");
+        let is_empty = || fleet.node(name).held().is_empty().then_some(());
+        wait_until("the drained node has no files", SOON, is_empty);
         fleet.node_mut(name).server.restart();
         let http = fleet.node(other).http();
         http.post(&format!("/v1/nodes/{name}/uncordon"), &json!({})).expect(200);

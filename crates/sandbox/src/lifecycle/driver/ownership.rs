@@ -10,6 +10,7 @@
 //! repeated. Its files are moved to `DATA/superseded/` instead of the trash.
 
 use crate::lifecycle::driver::{AGAIN, Driver};
+use crate::live::failpoint::pass;
 use crate::live::orphans::superseded;
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
@@ -67,13 +68,8 @@ impl Driver {
             return;
         }
         for attempt in 1_usize.. {
-            let error = match stored_description::write(&self.record, &self.entry.sessions) {
-                Ok(description) => {
-                    match self.inner.ownership.departs(&self.entry, &description).await {
-                        Ok(()) | Err(Error::Suspended { .. }) => return,
-                        Err(error) => error,
-                    }
-                }
+            let error = match self.announce_once().await {
+                Ok(()) | Err(Error::Suspended { .. }) => return,
                 Err(error) => error,
             };
             if attempt % DEPARTURE_ATTEMPTS == 1 {
@@ -86,6 +82,12 @@ impl Driver {
             }
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    async fn announce_once(&self) -> Result<(), Error> {
+        pass("depart.recorded").await?;
+        let description = stored_description::write(&self.record, &self.entry.sessions)?;
+        self.inner.ownership.departs(&self.entry, &description).await
     }
 
     /// Moves the files of an ended sandbox to the trash, or aside if it was superseded.
