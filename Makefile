@@ -132,7 +132,7 @@ kills: packages tools programs
 compat: export E2B ?=
 compat: export CODE_INTERPRETER ?=
 compat: export SUITES ?=
-compat: PACKAGES += python3-pandas python3-pil
+compat: PACKAGES += python3-pandas python3-pil r-cran-irkernel
 compat: packages target/clients/e2b/.fetched $(if $(ISOLET_PROGRAMS)$(wildcard target/programs/isolet),,programs)
 	python3 tests/compat/run.py
 

@@ -1,8 +1,10 @@
 //! Table (r): a fleet of three nodes in network namespaces of this machine: requests that the owner
 //! receives, requests that another node forwards, and a server without `[cluster]`. [`failover`] loses
-//! machines. With `ISOLET_BEFORE_PROGRAMS`, a directory with the programs of an earlier build, the table
-//! begins with a comparison of both builds without `[cluster]`, in turns.
+//! machines, [`departures`] moves sandboxes and drains a node. With `ISOLET_BEFORE_PROGRAMS`, a directory
+//! with the programs of an earlier build, the table begins with a comparison of both builds without
+//! `[cluster]`, in turns.
 
+mod departures;
 mod failover;
 
 use crate::compare::{self, Compare};
@@ -38,6 +40,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
         compare::run(&Compare::of(before.into(), bin.clone(), rounds.max(2)))?;
     }
     failover::table(&bin)?;
+    departures::table(&bin)?;
     requests(&bin, rounds)
 }
 

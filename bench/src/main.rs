@@ -102,7 +102,7 @@ enum Table {
     /// Snapshots, creations from them and forks on ext4, xfs and btrfs, against cp, reflinks, subvolumes and podman.
     Snapshot,
     /// A fleet in network namespaces: commands, creates and 1 GB to the owner and to another node, against a
-    /// server without `[cluster]`; the loss of machines. ISOLET_BEFORE_PROGRAMS names an earlier build, which is
+    /// server without `[cluster]`; the loss of machines, moves, and drains. ISOLET_BEFORE_PROGRAMS names an earlier build, which is
     /// compared without `[cluster]`. Needs `make etcd` and moto.
     Fleet,
     /// etcd with 200 simulated nodes and 100,000 sandboxes: sizes, times, traffic, and the end of its leader. Needs

@@ -64,6 +64,8 @@ CALLS: list[tuple[str, str, dict[str, str], Json | None]] = [
     ("get", "/v1/keys", {}, None),
     ("get", "/v1/keys/current", {}, None),
     ("get", "/v1/images", {}, None),
+    ("get", "/v1/images/aliases", {}, None),
+    ("post", "/v1/images/tag", {}, {"image": "never:1", "name": "tools:1"}),
     ("get", "/v1/runs", {}, None),
     ("get", "/v1/runs/{id}", {}, None),
     ("post", "/v1/runs/{id}/exec", {}, {"command": "echo a"}),

@@ -6,6 +6,7 @@ mod attributes;
 mod connection;
 mod copy;
 mod disk;
+mod fingerprints;
 mod names;
 mod owned;
 mod pack;
@@ -18,7 +19,9 @@ use bytes::{Bytes, BytesMut};
 use connection::{Broken, ConnectionEnded, FileConnection};
 use disk::Failure;
 use isolet_wire::frame::{self, DATA_BYTES_MAX};
-use isolet_wire::request::{ByteRange, FileRequest, PathPair, WalkOptions, WriteOptions};
+use isolet_wire::request::{
+    ByteRange, ExpectedFile, FileRequest, PathPair, WalkOptions, WriteOptions,
+};
 use isolet_wire::response::{
     AgentResponse, DirectoryEntry, FileKind, FileStat, FoundFile, RefusalReason,
 };
@@ -88,6 +91,7 @@ fn named(call: &FileRequest) -> Option<String> {
         | FileRequest::Remove { path, .. }
         | FileRequest::Fetch { path, .. }
         | FileRequest::Save { path, .. }
+        | FileRequest::SaveIf { path, .. }
         | FileRequest::Walk { path, .. }
         | FileRequest::Metadata { path, .. }
         | FileRequest::Chmod { path, .. }
@@ -95,6 +99,7 @@ fn named(call: &FileRequest) -> Option<String> {
         | FileRequest::PackZstd { path }
         | FileRequest::PackWithout { path, .. }
         | FileRequest::Search { path, .. }
+        | FileRequest::Fingerprints { path, .. }
         | FileRequest::Watch { path, .. }
         | FileRequest::Unpack { path } => path,
         FileRequest::Move(pair) | FileRequest::Copy(pair) => &pair.from,
@@ -112,7 +117,7 @@ impl FileConnection {
                 self.read(&path, ByteRange::From { offset, limit }, false)
             }
             FileRequest::Write { path, mode } => {
-                self.write(&path, Some(mode), WriteOptions::default()).map(drop)
+                self.write(&path, Some(mode), WriteOptions::default(), None).map(drop)
             }
             FileRequest::End => Err(Failure::request("no write was begun").into()),
             FileRequest::List { path, max } => self.list(&path, max),
@@ -125,7 +130,11 @@ impl FileConnection {
             FileRequest::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
             FileRequest::Fetch { path, span } => self.read(&path, span, true),
             FileRequest::Save { path, options } => {
-                let (stat, created) = self.write(&path, None, options)?;
+                let (stat, created) = self.write(&path, None, options, None)?;
+                Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
+            }
+            FileRequest::SaveIf { path, options, expected } => {
+                let (stat, created) = self.write(&path, None, options, Some(expected))?;
                 Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
             }
             FileRequest::Walk { path, options } => self.walk(&path, &options),
@@ -137,6 +146,9 @@ impl FileConnection {
             }
             FileRequest::Watch { path, recursive } => {
                 watch::watch(self, &disk::path(&path)?, recursive)
+            }
+            FileRequest::Fingerprints { path, recursive } => {
+                fingerprints::send(self, &disk::path(&path)?, recursive)
             }
             FileRequest::Unpack { path } => self.unpack(&path),
             FileRequest::Metadata { path, follow } => self.look(path, follow),
@@ -230,10 +242,11 @@ impl FileConnection {
         path: &[u8],
         fresh: Option<u32>,
         options: WriteOptions,
+        expected: Option<ExpectedFile>,
     ) -> Result<(FileStat, bool), ConnectionEnded> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
-        let mut write = AtomicWrite::new(&path, fresh, options, Owner::Kept)
+        let mut write = AtomicWrite::new(&path, fresh, options, Owner::Kept, expected)
             .map_err(|failure| failed = Some(failure))
             .ok();
         // After a failure the rest is still received, so that the server reads the answer.

@@ -111,6 +111,37 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
 }
 
+/// A write between two ticks of the kernel's clock leaves the time of a file as it was.
+/// Promises: W16.
+#[test]
+fn a_file_that_changes_after_its_fingerprint_was_taken_gets_another_or_was_unsettled() {
+    let agent = Agent::start();
+    let folder = agent.dir.at("compared");
+    std::fs::create_dir(&folder).expect("made");
+    let take = || {
+        let mut client = agent.connect();
+        let path = folder.clone().into();
+        client.request(&AgentRequest::File(FileRequest::Fingerprints { path, recursive: true }));
+        let all = match client.response() {
+            AgentResponse::FileFingerprints(all) => all,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(client.response(), AgentResponse::Done);
+        assert_eq!(all.len(), 1, "{all:?}");
+        all[0].clone()
+    };
+    let mut settled = 0;
+    for round in 0..100 {
+        std::fs::write(format!("{folder}/file"), [round]).expect("written");
+        let before = take();
+        std::fs::write(format!("{folder}/file"), [round + 1]).expect("written");
+        let after = take();
+        assert!(before.unsettled || before != after, "round {round}: {before:?}");
+        settled += u32::from(!before.unsettled);
+    }
+    assert!(settled > 50, "a file at rest is settled: {settled} of 100");
+}
+
 /// A replacement has a second name for a short moment, in which a kill can happen.
 /// Promises: W14.
 #[test]

@@ -19,6 +19,8 @@ use std::path::Path;
 const KEY: &str = "key";
 /// The keys of audit logs.
 const AUDIT_KEYS: [&str; 2] = ["audit/key", "audit/retired.json"];
+/// The key of webhooks.
+const WEBHOOKS: &str = "webhooks.key";
 /// The directory of the credentials.
 const CREDENTIALS: &str = "credentials";
 /// Maximum work factor of a passphrase that is accepted: 2^22 takes about a minute.
@@ -71,6 +73,7 @@ impl Secrets {
     ) -> Result<Self, Error> {
         let mut secrets = Self { files: audit.0, links };
         secrets.take(data, KEY.to_owned())?;
+        secrets.take(data, WEBHOOKS.to_owned())?;
         for name in names {
             secrets.take(data, format!("{CREDENTIALS}/{name}"))?;
         }
@@ -156,6 +159,7 @@ fn check_length(bytes: u64) -> Result<(), Error> {
 fn is_known(file: &str) -> bool {
     let credential = |rest: &str| rest.strip_prefix('/').is_some_and(is_name);
     file == KEY
+        || file == WEBHOOKS
         || AUDIT_KEYS.contains(&file)
         || file.strip_prefix(CREDENTIALS).is_some_and(credential)
 }
@@ -168,6 +172,7 @@ mod tests {
     fn secrets_need_their_passphrase_and_name_no_other_file() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("key"), "isolet_hush").unwrap();
+        fs::write(data.path().join("webhooks.key"), "hush-too").unwrap();
         fs::create_dir(data.path().join("credentials")).unwrap();
         fs::write(data.path().join("credentials/abc"), "hush").unwrap();
         let right = Passphrase::new("correct horse".to_owned()).unwrap();
@@ -182,6 +187,7 @@ mod tests {
         let to = tempfile::tempdir().unwrap();
         Secrets::decrypt(&bytes, &right).unwrap().write(to.path()).unwrap();
         assert_eq!(fs::read(to.path().join("credentials/abc")).unwrap(), b"hush");
+        assert_eq!(fs::read(to.path().join("webhooks.key")).unwrap(), b"hush-too");
         for bad in ["../x", "credentials/../key", "credentials/", "isolet.db", "/etc/passwd"] {
             let files = BTreeMap::from([(bad.to_owned(), String::new())]);
             let bytes = Secrets { files, links: LinkSecrets::new() }.encrypt(&right).unwrap();

@@ -8,6 +8,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
+use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
 const FORMAT: &[BorrowedFormatItem<'_>] =
@@ -32,6 +33,14 @@ pub fn rfc3339(ms: i64) -> String {
     let nanos = i128::from(ms.clamp(FIRST_MS, LAST_MS)) * 1_000_000;
     let date = OffsetDateTime::from_unix_timestamp_nanos(nanos).expect("a year of four digits");
     date.format(FORMAT).expect("every part of the format is part of a date")
+}
+
+/// The milliseconds since 1970 of a time in any form of RFC 3339, with any offset from UTC:
+/// `2024-03-01T00:59:59.000+01:00`. Parts of a millisecond are cut off. `None` if it is not such a time.
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<i64> {
+    let date = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    i64::try_from(date.unix_timestamp_nanos().div_euclid(1_000_000)).ok()
 }
 
 #[cfg(test)]
@@ -103,6 +112,30 @@ mod tests {
     fn a_time_that_needs_five_digits_for_its_year_is_clamped() {
         assert_eq!(rfc3339(i64::MAX), "9999-12-31T23:59:59.999Z");
         assert_eq!(rfc3339(i64::MIN), "0000-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_time_is_parsed_with_its_offset() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00.000Z", 0),
+            ("1969-12-31T23:59:59.9995Z", -1),
+            ("2024-02-29T23:59:59Z", 1_709_251_199_000),
+            ("2024-03-01T00:59:59.000000+01:00", 1_709_251_199_000),
+            ("2024-02-29T18:29:59.123456-05:30", 1_709_251_199_123),
+        ] {
+            assert_eq!(parse_rfc3339(text), Some(ms), "{text}");
+        }
+        for bad in [
+            "",
+            "0",
+            "2024-02-30T00:00:00Z",
+            "2024-02-29",
+            "2024-02-29T23:59:59",
+            "2024-02-29T23:59:59Zx",
+        ] {
+            assert_eq!(parse_rfc3339(bad), None, "{bad}");
+        }
+        assert_eq!(parse_rfc3339(&rfc3339(1_709_251_199_001)), Some(1_709_251_199_001));
     }
 
     #[test]

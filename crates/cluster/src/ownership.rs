@@ -44,9 +44,11 @@ pub use error::OwnershipError;
 pub use fence::{FENCED_BYTES_MAX, FENCED_NAME_BYTES_MAX, Fence, Fenced};
 use isolet_wire::node::NodeName;
 pub use list::{HeldPage, HeldSandbox, ListCursor, OwnedSandbox, OwnerPage};
-pub use of_node::{OWNED_FIRST_MAX, OWNED_READ_MAX, OwnedByNode};
+pub use of_node::{
+    KEPT_FIRST_MAX, OWNED_FIRST_MAX, OWNED_READ_MAX, OwnedByNode, ReleasedLost, Restorable,
+};
 use std::sync::Arc;
-pub use stored::{STORED_BYTES_MAX, StoredPage, StoredSandbox};
+pub use stored::{Ending, STORED_BYTES_MAX, StoredNote, StoredPage, StoredSandbox};
 use tokio::sync::watch;
 
 /// Claims and finds owners. Clones share the cache.

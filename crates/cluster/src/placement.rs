@@ -1,8 +1,10 @@
 //! Where a new sandbox is placed: a pure function of the request and of the nodes.
 //!
-//! A node is possible if it is in the region of the node that received the first request, has all
-//! required labels, accepts sandboxes (neither cordoned nor suspect nor stopping nor without a lease),
-//! and has enough free memory after what is reserved. Among these, the score decides: up to 16 points
+//! A node is possible if it is in the region that the request names, or else in that of the node that
+//! received the first request; has all required labels; holds sandboxes of the class `store` if that is
+//! the class; accepts sandboxes (neither cordoned nor suspect nor starting nor stopping nor without a
+//! lease); has fewer sandboxes than it may have; and has enough free memory after what is reserved. Among
+//! these, the score decides: up to 16 points
 //! for free memory ([`PlacementStrategy::Spread`]) or for memory in use ([`PlacementStrategy::Pack`]), 6 points for a
 //! node that has the snapshot, 3 for one that has the image. So a node that saves a download is
 //! preferred until it has clearly less memory than another. Among equal scores, the node that

@@ -10,8 +10,8 @@ use crate::ownership_driver::OwnershipDriver;
 use crate::placing::fork_claims::ForkClaims;
 use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
-use crate::store_class::away;
 use crate::store_class::restorer::Restorer;
+use crate::store_class::{away, endings};
 use crate::{identity, load, releases, sweep};
 use isolet_cluster::etcd::Etcd;
 use isolet_cluster::membership::Membership;
@@ -111,11 +111,13 @@ impl Node {
         node.spawn(Arc::clone(&driver).suspend_when_lost());
         node.spawn(driver.follow(guard));
         node.report_load().await;
+        retried(until, async || node.hold_absent().await).await?;
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;
         node.spawn(load::keep(Arc::clone(&node)));
         node.spawn(limits::watch(node.members.clone(), service.limits_digest()));
         node.spawn(releases::work(Arc::clone(&node), queue));
         node.spawn(sweep::keep(Arc::clone(&node), removals));
+        node.spawn(endings::keep(Arc::clone(&node)));
         if let Some(evictions) = service.evictions() {
             node.spawn(away::follow_evictions(Arc::clone(&node), evictions));
         }

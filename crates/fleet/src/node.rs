@@ -1,5 +1,7 @@
 //! A node: what it consists of, and how it stops.
 
+mod webhook_records;
+
 use crate::listener;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;

@@ -1,12 +1,13 @@
 //! What an operator sees of nodes and does with them, read from and written to etcd. The commands
 //! `isolet node` use it without a server too.
 
+use crate::store_class::pushed::RESTORABLE;
 use isolet_cluster::etcd::{Etcd, EtcdError};
 use isolet_cluster::membership::{Operator, OperatorError};
 use isolet_cluster::model::{
-    ClusterSettings, Keys, Label, Labels, Member, Members, NodeState, ReportedState,
+    ClusterSettings, Keys, Label, Labels, Member, Members, NodeState, ReportedState, SandboxKey,
 };
-use isolet_cluster::ownership::OwnedByNode;
+use isolet_cluster::ownership::{OwnedByNode, ReleasedLost};
 use isolet_http::fleet::{
     NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo, NodeList, NodeLoad,
     NodeState as ShownState, OwnedSandboxes, SkippedKey,
@@ -70,15 +71,21 @@ impl Nodes {
     }
 
     /// Forgets a node that was declared dead. With `release`, the ownership of its sandboxes of the
-    /// class `node` is given up before. Returns for how many.
+    /// class `node` is given up before, but for those that the object store has. Returns for how many.
     ///
     /// # Errors
     /// [`NodeError`].
     pub async fn forget(&self, name: &NodeName, release: bool) -> Result<usize, NodeError> {
-        let released = match release {
-            true => self.operator.release_lost(name).await.map_err(failed)?,
-            false => 0,
+        let ReleasedLost { released, kept, kept_first } = match release {
+            true => self.operator.release_lost(name, &RESTORABLE).await.map_err(failed)?,
+            false => ReleasedLost::default(),
         };
+        if kept > 0 {
+            let path = |key: &SandboxKey| format!("{}/{}", key.tenant(), key.id());
+            let sandboxes = kept_first.iter().map(path).collect();
+            let node = name.clone();
+            return Err(NodeError::OwnsRestorable { node, released, kept, sandboxes });
+        }
         match self.operator.forget(name).await {
             Ok(()) => Ok(released),
             Err(OperatorError::NotDead { name }) => {

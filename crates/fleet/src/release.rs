@@ -18,4 +18,6 @@ pub(crate) enum Release {
     },
     /// That of a sandbox of this node, if there is no such sandbox any more.
     Absent(Arc<OwnedId>),
+    /// That of a sandbox that this node lacks and whose lifetime is over: it is restored first, and ends then.
+    Ended(Arc<OwnedId>),
 }

@@ -48,6 +48,10 @@ impl Node {
                     self.give_up_unaccepted(sandbox, *epoch, node).await.map(drop)
                 }
                 Release::Absent(id) => self.settle_now(id).await,
+                Release::Ended(id) => {
+                    self.end_absent(id).await;
+                    Ok(())
+                }
             };
             match done {
                 Ok(()) => return,
@@ -98,7 +102,10 @@ impl Node {
             return Ok(());
         }
         match self.ownership.release(&self.ownership.fence(&sandbox, owner.epoch)).await {
-            Ok(()) => discard(&self.service, &id.tenant, stored.automatic().collect()),
+            Ok(()) => {
+                self.service.returns(&id.tenant, &id.id);
+                discard(&self.service, &id.tenant, stored.automatic().collect());
+            }
             Err(OwnershipError::Stale { .. }) => {}
             Err(error) => return Err(error),
         }

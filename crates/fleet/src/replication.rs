@@ -1,5 +1,5 @@
-//! What every node of a fleet must know, in etcd: API keys, network profiles of tenants, and
-//! revocation lists of the nodes' certificates.
+//! What every node of a fleet must know, in etcd: API keys, network profiles and webhooks of
+//! tenants, and revocation lists of the nodes' certificates.
 //!
 //! Requests read the local records only, so a request costs etcd nothing. A task for each kind lists
 //! its keys in etcd, watches them, and writes what is new to the local records. Whenever the watch
@@ -10,28 +10,33 @@
 //! |---|---|---|
 //! | API keys | by the node whose records have a key, or a revocation, that etcd lacks | union; revocation wins |
 //! | profiles | by [`Replication::put_profile`] and [`Replication::remove_profile`], before the answer | etcd's; a node that joins for the first time adds its own |
+//! | webhooks | by [`Replication::put_webhook`] and [`Replication::remove_webhook`], likewise | likewise |
 //! | revocation lists | by the node that has a newer list | the higher number of a signed list |
 //!
 //! Only digests of API keys leave a node.
 //!
 //! # Layers
 //!
-//! `error`, `values` (what lies in etcd), `follow`, then `keys`, `profiles` and `revocation`, which do
-//! not know each other.
+//! `error`, `values` (what lies in etcd), `follow`, `records` and `record_changes`, then `keys`,
+//! `profiles`, `webhooks` and `revocation`, which do not know each other.
 
 mod error;
 mod fleet_id;
 mod follow;
 mod keys;
 mod listed;
-mod profile_changes;
 mod profiles;
+mod record_changes;
+mod records;
 mod revocation;
 mod values;
+mod webhooks;
 
 pub use error::ReplicationError;
 pub use keys::KEYS_MAX;
-pub use profile_changes::{ALL_PROFILES_MAX, PutProfile};
+pub use profiles::ALL_PROFILES_MAX;
+pub use record_changes::{PutRecord, ReplacedRecord};
+pub use webhooks::ALL_WEBHOOKS_MAX;
 
 use isolet_cluster::etcd::Etcd;
 use isolet_cluster::model::Keys as KeyNames;
@@ -39,12 +44,14 @@ use isolet_peer::PeerTls;
 use isolet_store::Store;
 use isolet_store::keys::Keys;
 use keys::KeyReplica;
-use profile_changes::ProfileChanges;
-use profiles::ProfileReplica;
+use profiles::Profiles;
+use record_changes::RecordChanges;
+use records::{RecordKind, RecordReplica};
 use revocation::ListReplica;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use webhooks::Webhooks;
 
 /// What the replication connects.
 #[derive(Clone)]
@@ -55,9 +62,9 @@ pub struct ReplicationParts {
     pub names: KeyNames,
     /// The API keys of this node.
     pub api_keys: Keys,
-    /// The records of this node, for the network profiles.
+    /// The records of this node, for the network profiles and webhooks.
     pub store: Store,
-    /// The data directory. The file `fleet` in it names the fleet whose profiles the records hold.
+    /// The data directory. Files in it name the fleet whose profiles and webhooks the records hold.
     pub data_dir: PathBuf,
     /// The certificates of this node.
     pub tls: PeerTls,
@@ -65,8 +72,9 @@ pub struct ReplicationParts {
 
 /// Copies what every node must know, until it is dropped.
 pub struct Replication {
-    changes: ProfileChanges,
-    tasks: [JoinHandle<()>; 3],
+    profiles: RecordChanges<Profiles>,
+    webhooks: RecordChanges<Webhooks>,
+    tasks: [JoinHandle<()>; 4],
 }
 
 impl Replication {
@@ -83,22 +91,16 @@ impl Replication {
         let keys_at = follow::first_join(&mut keys).await?;
         let mut lists = ListReplica::new(etcd.clone(), names.clone(), tls);
         let lists_at = follow::first_join(&mut lists).await?;
-        let (applied_sender, applied) = watch::channel(0);
-        let mut profiles = ProfileReplica::new(
-            etcd.clone(),
-            names.clone(),
-            store,
-            data_dir.join(fleet_id::FILE),
-            applied_sender,
-        );
-        let profiles_at = follow::first_join(&mut profiles).await?;
-        let changes = ProfileChanges::new(etcd.clone(), names, applied);
+        let copied = Copied { etcd: &etcd, names: &names, store: &store, data_dir: &data_dir };
+        let (profiles, profile_replica, profiles_at) = copied.join::<Profiles>().await?;
+        let (webhooks, webhook_replica, webhooks_at) = copied.join::<Webhooks>().await?;
         let tasks = [
             tokio::spawn(follow::run(keys, etcd.clone(), keys_at)),
             tokio::spawn(follow::run(lists, etcd.clone(), lists_at)),
-            tokio::spawn(follow::run(profiles, etcd, profiles_at)),
+            tokio::spawn(follow::run(profile_replica, etcd.clone(), profiles_at)),
+            tokio::spawn(follow::run(webhook_replica, etcd, webhooks_at)),
         ];
-        Ok(Self { changes, tasks })
+        Ok(Self { profiles, webhooks, tasks })
     }
 
     /// Writes a network profile, for all nodes. The caller has checked it. When it returns, etcd has
@@ -111,8 +113,8 @@ impl Replication {
         &self,
         tenant: &str,
         profile: &isolet_sandbox::profiles::Profile,
-    ) -> Result<PutProfile, ReplicationError> {
-        self.changes.put(tenant, profile).await
+    ) -> Result<PutRecord, ReplicationError> {
+        self.profiles.put(tenant, &profile.name, values::of_profile(profile)).await
     }
 
     /// Deletes a network profile, for all nodes. Returns whether there was one.
@@ -120,12 +122,83 @@ impl Replication {
     /// # Errors
     /// Like [`Self::put_profile`].
     pub async fn remove_profile(&self, tenant: &str, name: &str) -> Result<bool, ReplicationError> {
-        self.changes.remove(tenant, name).await
+        self.profiles.remove(tenant, name).await
+    }
+
+    /// Writes a webhook, which is JSON, for all nodes.
+    ///
+    /// # Errors
+    /// Like [`Self::put_profile`].
+    pub async fn put_webhook(
+        &self,
+        tenant: &str,
+        id: &str,
+        body: &str,
+    ) -> Result<PutRecord, ReplicationError> {
+        self.webhooks.put(tenant, id, values::of_webhook(body).unwrap_or_default()).await
+    }
+
+    /// Replaces a webhook, for all nodes, if it is still `from`.
+    ///
+    /// # Errors
+    /// Like [`Self::put_profile`].
+    pub async fn replace_webhook(
+        &self,
+        tenant: &str,
+        id: &str,
+        from: &str,
+        body: &str,
+    ) -> Result<ReplacedRecord, ReplicationError> {
+        let value = values::of_webhook(body).unwrap_or_default();
+        self.webhooks.replace(tenant, id, from, value).await
+    }
+
+    /// Deletes a webhook, for all nodes. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Like [`Self::put_profile`].
+    pub async fn remove_webhook(&self, tenant: &str, id: &str) -> Result<bool, ReplicationError> {
+        self.webhooks.remove(tenant, id).await
+    }
+
+    /// Changes whenever the webhooks of this node may have changed.
+    #[must_use]
+    pub fn webhooks_changed(&self) -> watch::Receiver<i64> {
+        self.webhooks.applied()
     }
 
     /// Ends the tasks. Profiles can still be changed for the other nodes.
     pub fn stop(&self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What records of all kinds are copied between.
+struct Copied<'a> {
+    etcd: &'a Etcd,
+    names: &'a KeyNames,
+    store: &'a Store,
+    data_dir: &'a Path,
+}
+
+impl Copied<'_> {
+    /// Makes the records of one kind equal to those of the fleet. Returns how they are changed, their
+    /// copy, and the revision of etcd that it has.
+    async fn join<K: RecordKind>(
+        &self,
+    ) -> Result<(RecordChanges<K>, RecordReplica<K>, Option<i64>), ReplicationError> {
+        let (sender, applied) = watch::channel(0);
+        let etcd = self.etcd.clone();
+        let names = self.names.clone();
+        let mut replica = RecordReplica::<K>::new(
+            etcd.clone(),
+            names.clone(),
+            self.store.clone(),
+            self.data_dir,
+            sender,
+        );
+        let joined = follow::first_join(&mut replica).await?;
+        Ok((RecordChanges::new(etcd, names, applied), replica, joined))
     }
 }
 

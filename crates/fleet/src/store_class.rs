@@ -2,6 +2,7 @@
 //! this node.
 
 pub(crate) mod away;
+pub(crate) mod endings;
 pub(crate) mod pushed;
 mod rescue;
 pub(crate) mod restorer;

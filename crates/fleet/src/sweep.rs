@@ -4,6 +4,7 @@
 //! | record | sandbox | what is done |
 //! |---|---|---|
 //! | of this node, of the class `store` | none, and a snapshot in the object store | nothing: the next request restores it |
+//! | of this node, with a snapshot in the object store, and its lifetime is over | none | it is restored, which ends it: a server was killed before it had restored it |
 //! | of this node | none | given up, after the time that a create may take: the request may be on its way |
 //! | none | of this server, of the class `node` | claimed: it was created before the server joined the fleet |
 //! | of another node | of this server | logged |
@@ -11,6 +12,8 @@
 use crate::node::Node;
 use crate::release::Release;
 use crate::sandbox_key::{key, owned_id};
+use crate::store_class::pushed::PushedRecord;
+use isolet_clock::now_ms;
 use isolet_cluster::model::{Class, Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, HeldSandbox, ListCursor, OwnershipError};
 use isolet_sandbox::{OwnedId, SandboxClass};
@@ -28,6 +31,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const CREATE_WAIT: Duration = Duration::from_secs(120);
 /// Keys of one page.
 const PAGE: u16 = 1000;
+/// Maximum number of sandboxes that one sweep has restored because their lifetime is over: others wait for
+/// the next one, so that releases are not delayed by restores.
+const ENDED_MAX: usize = 4;
 
 /// Records of this node without a sandbox: their epoch, and when they were first seen.
 #[derive(Default)]
@@ -101,26 +107,61 @@ impl Node {
         let own: HashSet<SandboxKey> =
             own.iter().filter_map(|one| key(&one.tenant, &one.id)).collect();
         let mut missing = Absent::default();
+        let mut ended = 0;
         for (sandbox, Held { epoch, class }) in held {
             if own.contains(&sandbox) {
                 continue;
             }
             let known = absent.0.remove(&sandbox).filter(|known| known.epoch == epoch);
             let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
+            let stored = self.stored_if_readable(&sandbox).await?;
             // Of the class `node`, only one that was moved can be restored: its task finds out.
             let may_be_lost = class == Class::Node
-                || seen.at.elapsed() >= patience
-                    && self.stored(&sandbox).await?.restorable().is_empty();
-            if seen.at.elapsed() >= patience && may_be_lost {
-                info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
-                // Its task looks again whether there is one.
-                if let Some(id) = owned_id(&sandbox) {
+                || stored.as_ref().is_some_and(|stored| stored.restorable().is_empty());
+            if let Some(id) = owned_id(&sandbox) {
+                let is_over = |stored: &PushedRecord| stored.is_over(&self.service, &id, now_ms());
+                if ended < ENDED_MAX && stored.as_ref().is_some_and(is_over) {
+                    ended += 1;
+                    let _ = self.releases.try_send(Release::Ended(id.into()));
+                } else if seen.at.elapsed() >= patience && may_be_lost {
+                    info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
+                    // Its task looks again whether there is one.
                     let _ = self.releases.try_send(Release::Absent(id.into()));
                 }
             }
             missing.0.insert(sandbox, seen);
         }
         *absent = missing;
+        Ok(())
+    }
+
+    /// The snapshots of a sandbox; `None` if their record cannot be read, which concerns this sandbox only.
+    async fn stored_if_readable(
+        &self,
+        sandbox: &SandboxKey,
+    ) -> Result<Option<PushedRecord>, OwnershipError> {
+        match self.stored(sandbox).await {
+            Err(error @ OwnershipError::Unreadable { .. }) => {
+                warn!(%sandbox, %error, "a sandbox that this node lacks is left as it is");
+                Ok(None)
+            }
+            stored => stored.map(Some),
+        }
+    }
+
+    /// Holds the ids that this node owns and of which it has no sandbox, before requests arrive. The last
+    /// server may have ended between the removal of a sandbox that leaves and the record that any node may
+    /// restore it; a request in between must not create an empty one.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub(crate) async fn hold_absent(&self) -> Result<(), OwnershipError> {
+        for sandbox in self.held().await?.into_keys() {
+            let id = owned_id(&sandbox);
+            if let Some(id) = id.filter(|id| !self.service.has_sandbox(&id.tenant, &id.id)) {
+                self.service.hold_id(&id.tenant, &id.id);
+            }
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::nodes;
 use crate::outgoing::Unsent;
 use crate::release::Release;
-use crate::replication::PutProfile;
+use crate::replication::PutRecord;
 use crate::sandbox_key::{key, owned_id};
 use axum::body::Body;
 use hyper::Request;
@@ -95,7 +95,11 @@ impl Fleet for Node {
             self.metrics().lookups.inc();
             match self.ownership.owner_in_etcd(&key).await {
                 Ok(Some(owner)) => self.accepted(&key, owner).await,
-                Ok(None) => Ok(Whereabouts::Nowhere),
+                Ok(None) => {
+                    // Its id is free, so nothing is to be restored under it.
+                    self.service.returns(tenant, sandbox);
+                    Ok(Whereabouts::Nowhere)
+                }
                 Err(error) => Err(unavailable(&error)),
             }
         })
@@ -360,9 +364,9 @@ impl Fleet for Node {
     ) -> FleetFuture<'a, Result<bool, FleetError>> {
         Box::pin(async move {
             match self.replication.put_profile(tenant.as_str(), profile).await {
-                Ok(PutProfile::Created) => Ok(true),
-                Ok(PutProfile::Replaced) => Ok(false),
-                Ok(PutProfile::TooMany { max }) => Err(FleetError::TooManyProfiles { max }),
+                Ok(PutRecord::Created) => Ok(true),
+                Ok(PutRecord::Replaced) => Ok(false),
+                Ok(PutRecord::TooMany { max }) => Err(FleetError::TooManyProfiles { max }),
                 Err(error) => Err(FleetError::Unavailable(error.to_string())),
             }
         })

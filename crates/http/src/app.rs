@@ -12,14 +12,20 @@ use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
+use isolet_build::Builder;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{Sandbox, SandboxId, Service};
+use isolet_webhook::Webhooks;
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) service: Service,
+    /// Builds of images.
+    pub(crate) builder: Builder,
+    /// Webhooks and their deliveries.
+    pub(crate) webhooks: Webhooks,
     /// Cancels long responses when the server stops or a key is revoked.
     pub(crate) cancellations: CancellationRegistry,
     /// Tickets that browsers exchange for WebSockets.

@@ -5,6 +5,7 @@ pub(crate) mod authenticator;
 pub(crate) mod caller;
 pub(crate) mod cancellation;
 mod forwarded_headers;
+pub(crate) mod link_token;
 pub(crate) mod not_found_limiter;
 pub(crate) mod origin;
 pub(crate) mod port_link;

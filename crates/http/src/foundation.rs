@@ -17,4 +17,5 @@ pub(crate) mod request_id;
 pub(crate) mod signals;
 pub(crate) mod time;
 pub(crate) mod trace;
+pub(crate) mod upload_body;
 pub(crate) mod utf8_stream;

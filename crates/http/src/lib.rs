@@ -27,6 +27,7 @@ mod ws;
 pub use auth::not_found_limiter::NOT_FOUND_LIMIT;
 pub use auth::origin::ServerNames;
 pub use auth::trusted_proxies::TrustedProxies;
+pub use forwarding::node_call::moving::restore_on;
 pub use foundation::request_id::current_request_id;
 pub use foundation::trace::{RequestTracing, enable_tracing};
 pub use limits::kind::ConnectionKind;

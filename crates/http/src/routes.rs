@@ -1,6 +1,7 @@
 //! The handlers of the native API: one file or folder for each resource.
 
 pub(crate) mod audit;
+pub(crate) mod builds;
 pub(crate) mod contexts;
 pub(crate) mod events;
 pub(crate) mod exec;
@@ -18,3 +19,4 @@ pub(crate) mod shell;
 pub(crate) mod snapshots;
 pub(crate) mod terminals;
 pub(crate) mod tickets;
+pub(crate) mod webhooks;

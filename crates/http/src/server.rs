@@ -28,7 +28,9 @@ use crate::limits::settings::ConnectionLimits;
 use crate::server::handshake::CurrentTls;
 use crate::server::request::Shared;
 use crate::{mcp, router};
+use isolet_build::Builder;
 use isolet_sandbox::Service;
+use isolet_webhook::Webhooks;
 use socket2::TcpKeepalive;
 use std::fmt;
 use std::future::Future;
@@ -65,6 +67,10 @@ pub struct Options {
     pub trusted_proxies: TrustedProxies,
     /// A listener that serves `/metrics` and nothing else, without a key.
     pub metrics: Option<TcpListener>,
+    /// Builds of images.
+    pub builder: Builder,
+    /// Webhooks and their deliveries.
+    pub webhooks: Webhooks,
     /// The fleet that this server is a node of; `None`: it serves all sandboxes itself.
     pub fleet: Option<Arc<dyn Fleet>>,
 }
@@ -102,6 +108,8 @@ pub async fn serve(
     let response_memory = ResponseMemory::new(options.connections.answer_bytes);
     let app = App {
         service,
+        builder: options.builder,
+        webhooks: options.webhooks,
         cancellations,
         tickets,
         ports_domain,

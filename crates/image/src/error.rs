@@ -82,6 +82,14 @@ pub enum Error {
     /// The host lacks something that the image needs.
     #[error("image cannot be used here: {0}")]
     Lacks(String),
+    /// The tenant has as many names for the image as it may have.
+    #[error("image {digest} has {limit} names, the most it may have")]
+    TooManyNames {
+        /// The digest of the image.
+        digest: String,
+        /// The largest number that is allowed.
+        limit: usize,
+    },
     /// Sandboxes use the image.
     #[error("image {0} is used by sandboxes")]
     InUse(String),
@@ -103,9 +111,11 @@ pub enum Error {
         /// The layer's path below the image directory.
         layer: String,
     },
-    /// A layer of an imported image is missing on the disk. It is not pulled: a registry may have a
-    /// different image of this name.
-    #[error("a layer of the imported image {image} is missing on this server's disk: {layer}")]
+    /// A layer of an image that has its name from the tenant is missing on the disk. It is not
+    /// pulled: a registry may have a different image of this name.
+    #[error(
+        "a layer of image {image} is missing on this server's disk, and its name is not from a registry: {layer}"
+    )]
     ImportGone {
         /// The image's complete reference.
         image: String,

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 /// The label of an image whose `/workspace` is the first content of workspaces.
 pub(crate) const WORKSPACE_LABEL: &str = "io.isolet.workspace";
 
+/// Maximum size of all names and values of an image's labels together, in bytes.
+pub const LABELS_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of all names and values of an image's environment together, in bytes.
 const ENV_BYTES_MAX: usize = 128 * 1024;
 
@@ -25,6 +27,8 @@ pub(crate) struct ImageConfig {
     pub(crate) user: String,
     /// Whether `/workspace` is the first content of workspaces.
     pub(crate) workspace: bool,
+    /// All labels but that of the workspace; none if they are too large.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl ImageConfig {
@@ -58,8 +62,19 @@ impl ImageConfig {
                 .as_ref()
                 .and_then(|labels| labels.get(WORKSPACE_LABEL))
                 .is_some_and(|value| value == "true"),
+            labels: labels(settings.labels().iter().flatten()),
         })
     }
+}
+
+/// The labels that are recorded. Nothing here depends on those of an image with too many.
+fn labels<'a>(all: impl Iterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {
+    let all: BTreeMap<String, String> = all
+        .filter(|(name, _)| *name != WORKSPACE_LABEL)
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let bytes: usize = all.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > LABELS_BYTES_MAX { BTreeMap::new() } else { all }
 }
 
 fn env(all: &[String]) -> Result<BTreeMap<String, String>, Error> {
@@ -79,7 +94,7 @@ fn env(all: &[String]) -> Result<BTreeMap<String, String>, Error> {
 }
 
 /// Checks a working directory: it must lie in the image itself, so that it can be created there.
-fn cwd(text: &str) -> Result<String, Error> {
+pub(crate) fn cwd(text: &str) -> Result<String, Error> {
     let bad = |problem| Error::bad(format!("its working directory {:?} {problem}", shorten(text)));
     let relative = text.trim_start_matches('/');
     let parts = parts(relative.as_bytes()).map_err(|_| bad("leads out of the image"))?;
@@ -155,9 +170,20 @@ mod tests {
         assert_eq!(with_settings(&settings).unwrap(), ImageConfig::default());
         let settings = json!({"WorkingDir": "//a/./b/", "User": "1:2", "Env": ["A=b=c", "D="]});
         let config = with_settings(&settings).unwrap();
+        assert_eq!(config.labels, BTreeMap::new());
         assert_eq!(config.cwd.as_deref(), Some("/a/b"));
         assert_eq!(config.user, "1:2");
         assert_eq!(config.env["A"], "b=c");
         assert_eq!(config.env["D"], "");
+    }
+
+    #[test]
+    fn labels_are_recorded_unless_they_are_too_large() {
+        let config = with_settings(&json!({"Labels": {"a": "1", WORKSPACE_LABEL: "true"}}));
+        let config = config.unwrap();
+        assert!(config.workspace);
+        assert_eq!(config.labels, BTreeMap::from([("a".to_owned(), "1".to_owned())]));
+        let large = with_settings(&json!({"Labels": {"a": "x".repeat(LABELS_BYTES_MAX)}}));
+        assert_eq!(large.unwrap().labels, BTreeMap::new());
     }
 }

@@ -31,6 +31,7 @@ mod unpack;
 
 pub use config::{Config, Limits, Quotas};
 pub use error::Error;
+pub use image_config::LABELS_BYTES_MAX;
 pub use overlay::user::User;
 pub use pack::{PrivateFile, PrivateFileKind};
 pub use peers::{
@@ -40,9 +41,13 @@ pub use platform::Platform;
 pub use reference::{BadReference, Digest, Reference};
 pub use service::images::Images;
 pub use service::progress::{LayerFrom, LayerProgress, Phase, Progress};
-pub use service::{CommitSource, CommittedLayer, HeldImage, HostTrees, ImageArchive, Spool};
+pub use service::{
+    CommitSource, CommittedLayer, HeldImage, HostTrees, ImageArchive, ImageChanges, Spool,
+    UploadSlot,
+};
 pub use store::image::{Image, Origin, Root, SavedSessions};
 pub use store::init_layer::BashSource;
 pub use store::sessions::{SESSIONS_BYTES_MAX, too_large as sessions_too_large};
 pub use store::{ImagesInUse, Pin};
 pub use unpack::LayerStats;
+pub use unpack::tar_stream::{Mtime, TarEntry, TarStream};

@@ -11,9 +11,12 @@ pub(crate) mod progress;
 mod pull;
 mod quota;
 mod record;
+mod tag;
 mod to_peers;
 
 pub use commit::{CommitSource, CommittedLayer};
 pub use export::{HostTrees, ImageArchive};
 pub use import::Spool;
+pub use import_slots::UploadSlot;
+pub use record::ImageChanges;
 pub use to_peers::HeldImage;

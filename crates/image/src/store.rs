@@ -143,8 +143,8 @@ impl Store {
         let mut new = match images.get(&image.digest) {
             Some(known) => {
                 let known = Image::clone(known);
-                let Image { names, imported, from_snapshot, .. } = known;
-                Image { names, imported, from_snapshot, ..image }
+                let Image { names, imported, from_snapshot, tagged, .. } = known;
+                Image { names, imported, from_snapshot, tagged, ..image }
             }
             None => image,
         };
@@ -157,19 +157,64 @@ impl Store {
         if let Some(marked) = marked {
             marked.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         }
-        new.names.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
-        let new = Arc::new(new);
-        if let Err(error) = self.write(&new) {
-            if !images.contains_key(&new.digest) {
-                self.remove_sessions(&new.digest);
+        let new = match new.add_names(tenant, names).and_then(|()| self.write(&new)) {
+            Ok(()) => Arc::new(new),
+            Err(error) => {
+                if !images.contains_key(&new.digest) {
+                    self.remove_sessions(&new.digest);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         let pin = self.pin(&new.digest);
         images.insert(new.digest.clone(), Arc::clone(&new));
+        self.take_names(&mut images, &new.digest, tenant, names)?;
+        Ok((new, pin))
+    }
+
+    /// Gives an image of the tenant more names, which other images of the tenant lose. Names that it has
+    /// stay as they are.
+    pub(crate) fn tag(
+        &self,
+        tenant: &str,
+        reference: &Reference,
+        names: &[String],
+    ) -> Result<Arc<Image>, Error> {
+        let mut images = lock(&self.images);
+        let image = look_up(&images, tenant, reference);
+        let image = image.ok_or_else(|| Error::NotHere(reference.to_string()))?;
+        let has = image.names.get(tenant);
+        let has = |name: &&String| has.is_some_and(|all| all.contains(*name));
+        let added: Vec<String> = names.iter().filter(|name| !has(name)).cloned().collect();
+        if added.is_empty() {
+            return Ok(image);
+        }
+        let mut new = Image::clone(&image);
+        let own = match image.origin(tenant) {
+            Origin::Registry => &mut new.tagged,
+            Origin::Archive => &mut new.imported,
+            Origin::Snapshot => &mut new.from_snapshot,
+        };
+        own.entry(tenant.to_owned()).or_default().extend(added.iter().cloned());
+        new.add_names(tenant, &added)?;
+        self.write(&new)?;
+        let new = Arc::new(new);
+        images.insert(new.digest.clone(), Arc::clone(&new));
+        self.take_names(&mut images, &new.digest, tenant, &added)?;
+        Ok(new)
+    }
+
+    /// Removes names of a tenant from all images but one.
+    fn take_names(
+        &self,
+        images: &mut HashMap<String, Arc<Image>>,
+        digest: &str,
+        tenant: &str,
+        names: &[String],
+    ) -> Result<(), Error> {
         let others: Vec<_> = images
             .values()
-            .filter(|one| one.digest != new.digest && one.names.contains_key(tenant))
+            .filter(|one| one.digest != digest && one.names.contains_key(tenant))
             .cloned()
             .collect();
         for other in others {
@@ -179,7 +224,7 @@ impl Store {
                 images.insert(less.digest.clone(), Arc::new(less));
             }
         }
-        Ok((new, pin))
+        Ok(())
     }
 
     fn write(&self, image: &Image) -> Result<(), Error> {
@@ -223,6 +268,7 @@ impl Store {
             less.names.remove(tenant);
             less.imported.remove(tenant);
             less.from_snapshot.remove(tenant);
+            less.tagged.remove(tenant);
         }
         if !less.names.is_empty() {
             self.write(&less)?;

@@ -112,7 +112,7 @@ pub(crate) fn layer(
     let mut unpacking = tree.map(|root| Unpacking::new(root, free_space));
     free_space.check()?;
     let mut stats = LayerStats::default();
-    while let Some(entry) = tar.next()? {
+    while let Some(entry) = tar.next_entry()? {
         stats.entries += 1;
         stats.bytes = stats.bytes.saturating_add(entry.size);
         if stats.entries > budget.entries {

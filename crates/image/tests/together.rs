@@ -250,6 +250,40 @@ async fn an_imported_image_without_its_layers_is_not_pulled() {
     assert_eq!(images.resolve("default", &name).await.expect("pulls").0.digest, pulled.digest);
 }
 
+/// A registry may have a different image under a name that the tenant has given.
+/// Promises: A15, A21.
+#[tokio::test]
+async fn a_name_that_the_tenant_has_given_is_not_pulled() {
+    let root = tempfile::tempdir().expect("a directory");
+    let root = root.path();
+    let registry = Registry::start();
+    let image = made("a", 1, &json!({}));
+    let name = registry.has("a", image.clone());
+    let given = registry.has("b", made("stranger", 1, &json!({})));
+    let images = opened(root, Some(&registry));
+    images.pull("default", named(&name), Platform::own()).await.expect("pulls");
+    let tagged = images.tag("default", &named(&name), vec![named(&given)]).await.expect("tags");
+    assert_eq!(tagged.digest, image.digest);
+    // The record on the disk says so too.
+    drop(images);
+    let images = opened(root, Some(&registry));
+    assert_eq!(images.resolve("default", &given).await.expect("is here").0.digest, image.digest);
+    fs::remove_dir_all(root.join("layers")).expect("removes");
+    fs::create_dir(root.join("layers")).expect("makes");
+    drop(registry.asked());
+    let refused = images.resolve("default", &given).await.expect_err("it is gone");
+    assert!(matches!(refused, Error::ImportGone { .. }), "{refused}");
+    assert_eq!(registry.asked(), [""; 0]);
+    assert_eq!(images.resolve("default", &name).await.expect("pulls").0.digest, image.digest);
+    assert_eq!(images.resolve("default", &given).await.expect("is back").0.digest, image.digest);
+    // An explicit pull of that name is allowed, and takes it from the first image.
+    let (pulled, _pin) =
+        images.pull("default", named(&given), Platform::own()).await.expect("pulls");
+    assert_ne!(pulled.digest, image.digest);
+    let names = &images.find("default", &named(&name)).expect("is here").names["default"];
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
 /// Promises: A16.
 #[tokio::test]
 async fn an_image_without_a_usable_working_directory_is_refused() {

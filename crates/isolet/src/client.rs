@@ -3,7 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod attach;
 pub(crate) mod cp;
-mod events;
+pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod forward;
 pub(crate) mod image;

@@ -84,11 +84,12 @@ files to the node, and delete them here. Earlier certificates of the node stay v
     /// Revoke the certificates of a node, or one certificate.
     #[command(after_help = "\
 Signs revoked.pem again. A node that gets this file closes its connections with the revoked one
-within some seconds, and accepts no new ones. Copy the file to every node.
+within some seconds, and accepts no new ones. Copy the file to one node that runs: it gives the list to
+all others through etcd. Lists of more than 900 KiB must be copied to every node.
 
   isolet cluster revoke node-3 --dir ca
   isolet cluster revoke 5b0e6c2e2b7f4c6f9d8a0f3e1c2d4b5a --dir ca
-  for node in node-1 node-2; do scp ca/revoked.pem root@$node:/etc/isolet/peer/; done")]
+  scp ca/revoked.pem root@node-1:/etc/isolet/peer/")]
     Revoke {
         /// Name of the node, or serial number of a certificate from `isolet cluster ls`
         #[arg(value_name = "NODE|SERIAL")]

@@ -14,6 +14,7 @@ mod switch;
 mod telemetry;
 mod tls;
 mod uid_base;
+mod webhooks;
 
 use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
@@ -34,6 +35,7 @@ pub(crate) use switch::switch;
 use telemetry::TelemetryFile;
 pub(crate) use telemetry::TelemetrySettings;
 pub(crate) use tls::TlsSettings;
+use webhooks::WebhooksFile;
 
 /// The default address of the server.
 pub(crate) const LISTEN: &str = "127.0.0.1:7300";
@@ -80,6 +82,7 @@ struct File {
     telemetry: TelemetryFile,
     store: Option<StoreFile>,
     cluster: Option<ClusterFile>,
+    webhooks: WebhooksFile,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -183,6 +186,8 @@ pub(crate) struct ServerSettings {
     pub(crate) telemetry: TelemetrySettings,
     /// The fleet that this server is a node of; `None`: it serves alone.
     pub(crate) cluster: Option<ClusterSettings>,
+    /// How the server tells webhooks about events.
+    pub(crate) webhooks: isolet_webhook::Settings,
     /// The settings of sandboxes and images.
     pub(crate) sandboxes: Config,
 }
@@ -225,6 +230,7 @@ struct PrintedSettings<'a> {
     connections: ConnectionsFile,
     network: NetworkFile,
     telemetry: TelemetryFile,
+    webhooks: WebhooksFile,
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -293,6 +299,8 @@ impl ServerSettings {
         sandboxes.store = file.store.map(StoreFile::settings).transpose()?;
         let cluster = file.cluster.map(ClusterFile::settings).transpose()?;
         sandboxes.fleet = cluster.as_ref().map(cluster::fleet);
+        let mut webhooks = file.webhooks.settings(&sandboxes.data_dir)?;
+        webhooks.node = cluster.as_ref().map(|cluster| cluster.node.to_string());
         let of_file = GivenTls {
             certificate: file.tls_cert,
             key: file.tls_key,
@@ -325,6 +333,7 @@ impl ServerSettings {
             log: log::filter(overrides.log, file.log)?,
             telemetry: file.telemetry.settings(overrides.otlp_endpoint)?,
             cluster,
+            webhooks,
             sandboxes,
         })
     }
@@ -375,6 +384,7 @@ impl ServerSettings {
             connections: ConnectionsFile::shown(&self.connections),
             network: NetworkFile::shown(&all.network),
             telemetry: TelemetryFile::shown(&self.telemetry),
+            webhooks: WebhooksFile::shown(&self.webhooks),
             store: all.store.as_ref().map(StoreFile::shown),
             cluster: self.cluster.as_ref().map(ClusterFile::shown),
         };
@@ -469,6 +479,11 @@ mod tests {
         assert_eq!(images.unpacked_mib, Some(limits.unpacked_mib));
         assert_eq!(images.pull_timeout_s, Some(limits.pull.as_secs()));
         assert_eq!(images.idle_s, Some(limits.idle.as_secs()));
+        let webhooks = file.webhooks.settings(&plain.sandboxes.data_dir).unwrap();
+        assert_eq!(
+            (webhooks.addresses, webhooks.retry),
+            (plain.webhooks.addresses, plain.webhooks.retry)
+        );
         let mut network = file.network.settings().unwrap();
         assert_eq!(network.profiles.len(), 1, "an example");
         network.profiles.clear();

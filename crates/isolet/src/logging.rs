@@ -17,8 +17,9 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 /// What the log admits without a setting.
 pub(crate) const DEFAULT_FILTER: &str = "info";
-/// Libraries that log what concerns only their developers. A filter that names them wins.
-const QUIET_LIBRARIES: &str = "hyper=error,rmcp=warn";
+/// Libraries that log what concerns only their developers, or, as `rmcp`, an error for each client that
+/// leaves in the middle of a call. A filter that names them wins.
+const QUIET_LIBRARIES: &str = "hyper=error,rmcp=off";
 
 const FILTER_HINT: &str =
     "use off, error, warn, info, debug or trace, or directives such as info,isolet_sandbox=debug";

@@ -132,6 +132,8 @@ enum Command {
     Kill(client::processes::kill::Args),
     /// Show the output of a process or of a session's shell.
     Logs(client::logs::Args),
+    /// List, add, test and remove webhooks: URLs that the server tells about sandboxes.
+    Webhooks(client::events::webhooks::Args),
     /// Pull, list, import and remove images.
     Image(client::image::Args),
     /// Show limits, usage and sessions of a sandbox.
@@ -194,6 +196,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => client::run(1, client::stats::run(args)),
         Command::Cp(args) => client::run(1, client::cp::run(args)),
         Command::Sessions(args) => client::run(1, client::sessions::run(args)),
+        Command::Webhooks(args) => client::run(1, client::events::webhooks::run(args)),
         Command::Sleep(args) => client::run(1, client::lifecycle::pause::sleep(args)),
         Command::Wake(args) => client::run(1, client::lifecycle::wake::run(args)),
         Command::Pause(args) => client::run(1, client::lifecycle::pause::pause(args)),

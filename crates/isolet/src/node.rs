@@ -20,7 +20,8 @@ use std::process::ExitCode;
 /// Arguments of `isolet node`.
 #[derive(Parser)]
 #[command(after_help = "\
-Every node of a fleet knows all nodes, so any server can be asked, also about nodes that do not run.
+Every node of a fleet knows all nodes, so any server can be asked, also about nodes that do not run. Only
+a drain needs the running server of the node.
 The commands use the server at ISOLET_URL and need a key of the tenant `default`; `isolet node ls` works
 with every key, and shows less.
 
@@ -47,8 +48,8 @@ pub(crate) struct Args {
 enum NodeCommand {
     /// List all nodes.
     #[command(after_help = "\
-A node is ready, suspect (the server that answers failed to reach it), stopping, lost (its lease has
-ended) or dead (an operator has declared it dead). A cordoned node takes no new sandboxes. Memory is what
+A node is ready, suspect (the server that answers failed to reach it), starting, stopping, lost (its lease
+has ended) or dead (an operator has declared it dead). A cordoned node takes no new sandboxes. Memory is what
 running sandboxes may use, of what the node has.
 
   isolet node ls

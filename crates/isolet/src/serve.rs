@@ -7,10 +7,12 @@ use crate::tls::TlsFiles;
 use crate::{admin, data_age, doctor};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use isolet_build::Builder;
 use isolet_fleet::Node;
 use isolet_http::fleet::Fleet;
 use isolet_http::{Options, ServerNames};
 use isolet_sandbox::{Keys, NewKey, Service, TenantId};
+use isolet_webhook::{FleetRecords, Webhooks};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -169,6 +171,8 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
         info!(listen = %address, "serving metrics without a key");
     }
     info!(listen = %at, tls = has_tls, data = %data_dir.display(), "serving");
+    let builder = Builder::open(service.clone()).await.context("cannot read DATA/builds")?;
+    let webhooks = webhooks(&service, settings.webhooks, node.as_ref()).await?;
     let names = ServerNames { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
     let stopping = node.clone();
@@ -190,11 +194,14 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
             tls,
             trusted_proxies: settings.tls.trusted_proxies,
             metrics,
+            builder,
+            webhooks: webhooks.clone(),
             fleet: node.clone().map(|node| node as Arc<dyn Fleet>),
         },
         stop,
     )
     .await;
+    webhooks.stop();
     // Sandboxes that stand still for a backup continue.
     admin.abort();
     if let Some(node) = node {
@@ -205,6 +212,20 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     }
     info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Begins to deliver events to webhooks.
+async fn webhooks(
+    service: &Service,
+    settings: isolet_webhook::Settings,
+    node: Option<&Arc<Node>>,
+) -> Result<Webhooks> {
+    let store = service.store().clone();
+    let audit = service.audit().clone();
+    let metrics = service.metrics().webhooks.clone();
+    let fleet = node.map(|node| Arc::clone(node) as Arc<dyn FleetRecords>);
+    let opened = Webhooks::open(store, audit, settings, metrics, fleet).await;
+    opened.context("cannot read the webhooks")
 }
 
 /// Listens. Waits up to `wait` for a previous server that is shutting down and still holds the address.

@@ -54,6 +54,11 @@ pub(crate) fn process(sandbox_id: &str, process: &str, rest: &str) -> String {
     format!("{}/processes/{}{rest}", sandbox(sandbox_id), part(process))
 }
 
+/// The path of a code context, followed by `rest`.
+pub(crate) fn context(sandbox_id: &str, context: &str, rest: &str) -> String {
+    format!("{}/contexts/{}{rest}", sandbox(sandbox_id), part(context))
+}
+
 /// The path of a request to a program on a port; `path` may have a query.
 pub(crate) fn port(sandbox_id: &str, port: u16, path: &str) -> String {
     let path = path.strip_prefix('/').unwrap_or(path);

@@ -11,7 +11,9 @@ const INSTRUCTIONS: &str = "\
 Sandboxes: isolated Linux machines for running commands and programs. `shell_run` runs a command in a \
 persistent bash: working directory, variables, functions and background jobs persist between calls. Run \
 servers and long tasks as background processes: call `process_start`, then `process_wait` for a port or a \
-log line, and `process_logs`. `port_fetch` sends an HTTP request to a program that listens in a sandbox; \
+log line, and `process_logs`. `code_run` runs Python, \
+JavaScript, TypeScript or bash in an interpreter that keeps its variables, and returns charts as images. \
+`file_edit` replaces text in a file. `port_fetch` sends an HTTP request to a program that listens in a sandbox; \
 `port_link` creates a link to it for people. File paths are relative to /workspace in the sandbox. You need \
 not create anything first: the first use of a sandbox creates it.";
 

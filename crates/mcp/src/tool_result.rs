@@ -1,5 +1,6 @@
 //! Converts responses of the API to tool results: text for the model, and the same as structured data.
 
+use crate::hints;
 use bytes::Bytes;
 use http::Response;
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -28,7 +29,8 @@ pub(crate) fn require_success(
     if status.is_success() {
         return Ok(response);
     }
-    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    let mut body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    hints::name_tools(&mut body);
     let field = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut text = format!("{} ({} {})", field("message"), status.as_u16(), field("error"));
     if !field("hint").is_empty() {
@@ -81,10 +83,7 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     if let Some(lost) = answer.get("lost").filter(|lost| lost.is_array()) {
         notes.push(format!("the sandbox slept and lost {lost}"));
     }
-    let denied = answer.get("denied").and_then(Value::as_array).map(Vec::as_slice);
-    for one in denied.unwrap_or_default().iter().take(DENIALS_SHOWN_MAX) {
-        notes.push(describe_denial(one));
-    }
+    notes.extend(denials(&answer));
     let code = answer.get("exit_code").and_then(Value::as_i64).unwrap_or(-1);
     notes.push(format!("exit {code}"));
     let _ = write!(shown, "{}[{}]", line_end(&shown), notes.join("; "));
@@ -96,6 +95,12 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     let mut result = success(shown);
     result.structured_content = Some(answer);
     result
+}
+
+/// Describes the connections that the sandbox's network rules denied.
+pub(crate) fn denials(answer: &Value) -> Vec<String> {
+    let denied = answer.get("denied").and_then(Value::as_array).map(Vec::as_slice);
+    denied.unwrap_or_default().iter().take(DENIALS_SHOWN_MAX).map(describe_denial).collect()
 }
 
 /// Describes a connection that the sandbox's network rules denied.
@@ -161,6 +166,7 @@ pub(crate) fn image_media_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn line_end(text: &str) -> &'static str {
+/// What ends the last line of a text.
+pub(crate) fn line_end(text: &str) -> &'static str {
     if text.is_empty() || text.ends_with('\n') { "" } else { "\n" }
 }

@@ -1,5 +1,7 @@
 //! The tools, one file per resource.
 
+mod code;
+mod edit;
 mod files;
 mod ports;
 mod processes;
@@ -15,7 +17,9 @@ pub(crate) fn router() -> ToolRouter<McpServer> {
     McpServer::sandboxes()
         + McpServer::snapshots()
         + McpServer::shell()
+        + McpServer::code()
         + McpServer::processes()
         + McpServer::ports()
         + McpServer::files()
+        + McpServer::edit()
 }

@@ -3,6 +3,7 @@
 use crate::api::Api;
 use crate::server::McpServer;
 use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
 use rmcp::transport::stdio;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -33,8 +34,12 @@ impl std::error::Error for StdioError {}
 /// The client does not speak MCP.
 pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), StdioError> {
     let server = McpServer::new(api, sandbox);
-    let running =
-        server.clone().serve(stdio()).await.map_err(|error| StdioError(error.to_string()))?;
+    let running = match server.clone().serve(stdio()).await {
+        Ok(running) => running,
+        // The client has left before it said anything.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(StdioError(error.to_string())),
+    };
     let ended = running.waiting().await.map_err(|error| StdioError(error.to_string()));
     server.close_shells().await;
     ended.map(|_| ())

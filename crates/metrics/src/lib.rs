@@ -11,8 +11,8 @@
 //! The layers, bottom first; each uses only those above it in this list:
 //!
 //! - `histogram`, `labels`: kinds of metrics that `prometheus-client` does not have.
-//! - `fleet`, `images`, `lifecycle`, `process`, `requests`, `snapshot`, `store`, `streams`, `tenants`: the
-//!   groups.
+//! - `fleet`, `images`, `lifecycle`, `process`, `requests`, `snapshot`, `store`, `streams`, `tenants`,
+//!   `webhooks`: the groups.
 //! - `metrics`: the registry of all groups.
 //! - `meter`: what the work of one sandbox updates.
 #![forbid(unsafe_code)]
@@ -30,6 +30,7 @@ mod snapshot;
 mod store;
 mod streams;
 mod tenants;
+mod webhooks;
 
 pub use fleet::FleetMetrics;
 pub use histogram::DurationHistogram;
@@ -44,3 +45,4 @@ pub use snapshot::Snapshot;
 pub use store::StoreMetrics;
 pub use streams::{Stream, StreamBytes};
 pub use tenants::{OTHER_TENANTS, TENANTS_MAX, TenantMetrics, Tenants};
+pub use webhooks::WebhookMetrics;

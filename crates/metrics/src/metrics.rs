@@ -10,6 +10,7 @@ use crate::snapshot::Snapshot;
 use crate::store::StoreMetrics;
 use crate::streams::StreamBytes;
 use crate::tenants::Tenants;
+use crate::webhooks::WebhookMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -45,6 +46,8 @@ pub struct Metrics {
     pub tenants: Tenants,
     /// What this server does as a node of a fleet.
     pub fleet: FleetMetrics,
+    /// Webhooks and their deliveries.
+    pub webhooks: WebhookMetrics,
 }
 
 impl Metrics {
@@ -66,6 +69,7 @@ impl Metrics {
         let snapshot = Snapshot::register(&mut registry);
         let tenants = Tenants::register(&mut registry);
         let fleet = FleetMetrics::register(&mut registry);
+        let webhooks = WebhookMetrics::register(&mut registry);
         registry.register_collector(Box::new(ProcessCollector));
         Self {
             registry,
@@ -80,6 +84,7 @@ impl Metrics {
             snapshot,
             tenants,
             fleet,
+            webhooks,
         }
     }
 

@@ -18,6 +18,7 @@ fn full() -> Metrics {
     metrics.snapshot.set_sandboxes("running", 2);
     metrics.fleet.set_nodes("ready", 3);
     metrics.snapshot.set_queue("store", 0);
+    metrics.webhooks.set(1, 0, 0);
     metrics.requests.set_in_progress("calls", 1);
     metrics
 }

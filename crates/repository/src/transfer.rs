@@ -2,6 +2,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod fetch;
+pub(crate) mod index_cache;
 pub(crate) mod known;
 pub(crate) mod packer;
 pub(crate) mod progress;

@@ -59,7 +59,7 @@ pub use model::info::{
 };
 pub use model::input::{
     Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,
-    WorkingDirectory,
+    WorkingDirectory, absolute_path,
 };
 pub use model::network::{
     self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network, NetworkChange,
@@ -80,6 +80,7 @@ pub use sandbox::{
     Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files, recordings,
 };
 pub use service::commit::{CommitInfo, CommitSpec};
+pub use service::images::UploadPermit;
 pub use service::node_use::NodeUse;
 pub use service::node_use::ownership::Admission;
 pub use service::snapshots::{SnapshotChange, SnapshotDiff};

@@ -7,7 +7,7 @@ mod events;
 pub(crate) mod exposed_ports;
 mod fork;
 mod hold;
-mod images;
+pub(crate) mod images;
 mod key_uses;
 mod metrics;
 mod network;
@@ -29,7 +29,7 @@ use crate::live::launch_queue::permits::suspended;
 use crate::live::registry::Reserved;
 use crate::live::warm_pool;
 use crate::model::activity::ActivityGuard;
-use crate::model::command::{DriverCommand, SleepMode};
+use crate::model::command::{DriverCommand, ResumedFor, SleepMode};
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, TenantId};
@@ -100,6 +100,7 @@ impl Service {
         inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
+        inner.spawn(upkeep::file_journals::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::processors::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::meminfo::keep(Arc::clone(&inner)));
         inner.spawn(node_use::ownership::keep(Arc::clone(&inner)));
@@ -186,6 +187,22 @@ impl Service {
         // body.
         let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
         Ok(Created { info, replayed })
+    }
+
+    /// Runs work that creates something which is no sandbox, unless the key has been used. The work
+    /// must record its answer with the key in one transaction. Returns the answer, and whether it is an
+    /// earlier one. The work continues if the caller is dropped.
+    ///
+    /// # Errors
+    /// [`Error::OtherBody`], and errors of the work and of the store.
+    pub async fn once(
+        &self,
+        tenant: &TenantId,
+        once: &IdempotencyKey,
+        work: impl Future<Output = Result<String, Error>> + Send + 'static,
+    ) -> Result<(String, bool), Error> {
+        self.inner.running()?;
+        self.inner.idempotency.run(&self.inner.store, tenant, once, work).await
     }
 
     /// The description of a sandbox.
@@ -290,7 +307,7 @@ impl Service {
     /// [`Error::NoSandbox`], [`Error::Failed`], [`Error::Unreachable`], and errors of the store.
     pub async fn resume(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        request(&entry, DriverCommand::Resume).await
+        request(&entry, |answer| DriverCommand::Resume(ResumedFor::Client, answer)).await
     }
 
     /// Turns a failed sandbox into a sleeping one with its files. Any other sandbox stays

@@ -4,6 +4,7 @@
 //! `DATA/audit/key` (0600): without that key, nobody can change or remove a line unnoticed. Callers put
 //! entries into a queue and continue; one thread writes.
 
+mod follow;
 mod keyring;
 mod line;
 mod log;
@@ -11,6 +12,7 @@ mod read;
 mod rotation;
 mod verify;
 
+pub use follow::{AuditBounds, AuditGap, AuditPosition, Followed, Follower, GapReason, ReadEntry};
 pub use read::Export;
 pub use rotation::KeyRotation;
 pub use verify::{Expected, Finding, Verdict, verify};
@@ -101,6 +103,8 @@ struct WriterState {
     /// Number of entries that were written or lost.
     written: watch::Sender<u64>,
     readers: Arc<Semaphore>,
+    /// The bounds of the logs that are followed, by tenant; `None` until a log was opened.
+    followed: Mutex<HashMap<String, watch::Sender<Option<AuditBounds>>>>,
 }
 
 #[derive(Default)]
@@ -111,6 +115,8 @@ struct Queue {
     /// A caller waits until the queue is written.
     urgent: bool,
     closed: bool,
+    /// Tenants whose log is followed from now on.
+    opened: Vec<String>,
     /// Callers that wait for another key.
     rotations: Vec<oneshot::Sender<Result<KeyRotation, Error>>>,
 }
@@ -183,6 +189,7 @@ impl Audit {
             more: Condvar::new(),
             written: watch::Sender::new(0),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
+            followed: Mutex::default(),
         });
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("audit".into());
@@ -264,14 +271,48 @@ impl WriterState {
     fn run(&self) {
         let mut writing = WriterLogs::default();
         while let Some((batch, put)) = self.batch(&mut writing) {
-            writing.write(&self.place(), batch);
+            let mut changed = writing.write(&self.place(), batch);
+            for tenant in std::mem::take(&mut self.lock().opened) {
+                if let Err(error) = writing.append(&self.place(), &tenant, Vec::new()) {
+                    warn!(tenant, %error, "cannot open an audit log; it is tried again");
+                }
+                changed.push(tenant);
+            }
+            self.publish(&writing, &changed);
             self.written.send_replace(put);
             let rotations = std::mem::take(&mut self.lock().rotations);
             for answer in rotations {
-                let _ = answer.send(self.rotate(&mut writing));
+                let rotated = self.rotate(&mut writing);
+                let all: Vec<String> = writing.logs.keys().cloned().collect();
+                self.publish(&writing, &all);
+                let _ = answer.send(rotated);
             }
         }
         writing.sync();
+    }
+
+    /// The bounds of a tenant's log from now on.
+    fn follow(&self, tenant: &str) -> watch::Receiver<Option<AuditBounds>> {
+        let bounds = self.followed().entry(tenant.to_owned()).or_default().subscribe();
+        if bounds.borrow().is_none() {
+            self.lock().opened.push(tenant.to_owned());
+            self.wake_writer();
+        }
+        bounds
+    }
+
+    fn followed(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<Option<AuditBounds>>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells followers where the logs of these tenants end.
+    fn publish(&self, writing: &WriterLogs, tenants: &[String]) {
+        let followed = self.followed();
+        for tenant in tenants {
+            if let (Some(sender), Some(log)) = (followed.get(tenant), writing.logs.get(tenant)) {
+                sender.send_replace(Some(log.bounds()));
+            }
+        }
     }
 
     /// Waits for entries to write, and returns them with the number of entries ever queued; `None` at the
@@ -305,21 +346,27 @@ impl WriterState {
 }
 
 impl WriterLogs {
-    fn write(&mut self, place: &AuditDirectory, batch: VecDeque<AuditEntry>) {
+    /// Writes entries. Returns the tenants whose logs have changed.
+    fn write(&mut self, place: &AuditDirectory, batch: VecDeque<AuditEntry>) -> Vec<String> {
+        let mut changed = Vec::new();
         let mut by_tenant: HashMap<String, Vec<AuditEntry>> = HashMap::new();
         for entry in batch {
             by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
         }
         for (tenant, entries) in by_tenant {
             let count = entries.len() as u64;
-            if let Err(error) = self.append(place, &tenant, entries) {
-                warn!(tenant, count, %error, "cannot write entries of the audit log; they are lost");
-                *self.lost.entry(tenant).or_default() += count;
+            match self.append(place, &tenant, entries) {
+                Ok(()) => changed.push(tenant),
+                Err(error) => {
+                    warn!(tenant, count, %error, "cannot write entries of the audit log; they are lost");
+                    *self.lost.entry(tenant).or_default() += count;
+                }
             }
         }
         if self.synced.is_none_or(|synced| synced.elapsed() >= SYNC) {
             self.sync();
         }
+        changed
     }
 
     fn append(
@@ -345,6 +392,9 @@ impl WriterLogs {
             all.push(AuditEntry::now(tenant, None, "audit.lost").with("count", *lost));
         }
         all.extend(entries);
+        if all.is_empty() {
+            return Ok(());
+        }
         log.append(&all)?;
         self.lost.remove(tenant);
         if !self.dirty.iter().any(|dirty| dirty == tenant) {

@@ -294,6 +294,7 @@ pub fn rotate_links(file: &Path, wanted: impl Fn(&SandboxSummary) -> bool) -> Re
         let Some(exposed) = exposed.filter(|_| wanted.contains(name)) else { return false };
         for port in exposed.values_mut().filter_map(Value::as_object_mut) {
             port.insert("secret".to_owned(), random_secret().into());
+            port.remove("tokens");
             count += 1;
         }
         true
@@ -339,7 +340,10 @@ mod tests {
             let body = serde_json::json!({
                 "v": 1, "persistent": slot == 0, "image_resolved": "host",
                 "lent": [{"host": "api.example"}],
-                "exposed": {"80": {"secret": format!("hush-{name}"), "name": null, "created_at_ms": 1}},
+                "exposed": {"80": {
+                    "secret": format!("hush-{name}"), "name": null, "created_at_ms": 1,
+                    "tokens": [{"digest": format!("hush-digest-{name}"), "key": null, "expires_s": 9}],
+                }},
             });
             let insert = "INSERT INTO sandboxes VALUES (?1, 't', ?1, ?2, 'running', ?3)";
             connection.execute(insert, params![name, slot, body.to_string()]).unwrap();
@@ -381,6 +385,8 @@ mod tests {
         let secrets = records.take_link_secrets().unwrap();
         assert_eq!(secrets["a"]["80"]["secret"], "hush-a");
         assert_ne!(secrets["b"]["80"]["secret"], "hush-b");
+        assert!(secrets["a"]["80"].get("tokens").is_some());
+        assert_eq!(secrets["b"]["80"].get("tokens"), None);
     }
 
     #[test]

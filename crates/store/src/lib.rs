@@ -22,6 +22,6 @@ pub use error::Error;
 pub use key_digest::KeyDigest;
 pub use rows::{
     ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, OwnershipRow, SandboxRow, SessionRow,
-    SnapshotRow, StoredAnswer, UsageTotals,
+    SnapshotRow, StoredAnswer, UsageTotals, WebhookRow,
 };
 pub use store::{ProfileRow, Store};

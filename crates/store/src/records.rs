@@ -100,6 +100,13 @@ impl Records {
         }
     }
 
+    /// Adds an ended sandbox that has no record here to the history.
+    pub(crate) fn add_ended(&mut self, ended: &EndedSandbox) -> Result<(), Error> {
+        let transaction = self.connection.transaction()?;
+        insert_ended(&transaction, ended)?;
+        Ok(transaction.commit()?)
+    }
+
     /// The row as it will be after the pending removals.
     pub(crate) fn with_removals_applied(&self, mut row: SandboxRow) -> SandboxRow {
         for removal in self.tombstones.all() {
@@ -124,6 +131,10 @@ impl Records {
             .contains(&Removal::Profile { tenant: tenant.to_owned(), name: name.to_owned() })
     }
 
+    pub(crate) fn webhook_is_removed(&self, tenant: &str, id: &str) -> bool {
+        self.tombstones.contains(&Removal::Webhook { tenant: tenant.to_owned(), id: id.to_owned() })
+    }
+
     /// A tenant's ended sandboxes that are not in the history yet, the oldest first.
     pub(crate) fn pending_ended_of(
         &self,
@@ -146,6 +157,14 @@ pub(crate) fn apply(connection: &Connection, removal: &Removal) -> Result<(), Er
         Removal::Profile { tenant, name } => connection
             .prepare_cached("DELETE FROM profiles WHERE tenant = ?1 AND name = ?2")?
             .execute(params![tenant, name]),
+        Removal::Webhook { tenant, id } => {
+            connection
+                .prepare_cached("DELETE FROM webhook_progress WHERE tenant = ?1 AND id = ?2")?
+                .execute(params![tenant, id])?;
+            connection
+                .prepare_cached("DELETE FROM webhooks WHERE tenant = ?1 AND id = ?2")?
+                .execute(params![tenant, id])
+        }
         Removal::Key { id } => connection
             .prepare_cached("UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL")?
             .execute(params![id, now_ms()]),

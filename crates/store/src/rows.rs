@@ -63,6 +63,19 @@ pub struct OwnershipRow {
     pub view: String,
 }
 
+/// The record of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookRow {
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The server's name for it, unique.
+    pub id: String,
+    /// What its owner has set, as JSON.
+    pub body: String,
+    /// How far its deliveries on this server are, as JSON; `None`: there was none.
+    pub progress: Option<String>,
+}
+
 /// The stored response to an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {

@@ -51,6 +51,13 @@ const STEPS: &[&str] = &["
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, suspended INTEGER NOT NULL,
         view TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
+", "
+    CREATE TABLE webhooks (
+        tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE webhook_progress (
+        tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.

@@ -7,6 +7,7 @@ mod profiles;
 mod removals;
 mod sandboxes;
 mod snapshots;
+mod webhooks;
 
 pub use profiles::ProfileRow;
 

@@ -44,6 +44,8 @@ pub(crate) enum Removal {
     Session { sandbox: String, id: String },
     /// Deletes a network profile.
     Profile { tenant: String, name: String },
+    /// Deletes a webhook.
+    Webhook { tenant: String, id: String },
     /// Removes a member of an object in a sandbox's body, if its `field` still has this value.
     Member { sandbox: String, object: String, key: String, field: String, value: String },
     /// Revokes an API key.

@@ -348,7 +348,49 @@ pub enum FileRequest {
         /// The attributes, without the prefix.
         attributes: FileAttributes,
     },
+    /// Get a fingerprint of every file in a directory, to find out later what changed. Answered by
+    /// `FileFingerprints` messages in no order, then `Done`. A directory that cannot be read, or one
+    /// with more than [`FINGERPRINTS_MAX`] files, is refused.
+    Fingerprints {
+        /// The path of the directory.
+        path: Vec<u8>,
+        /// Also directories below it. Symbolic links are not followed.
+        recursive: bool,
+    },
+    /// The same as `Save`, if the file is still the expected one when its content is complete;
+    /// otherwise refused with `Changed`. Appending is refused.
+    SaveIf {
+        /// The path of the file.
+        path: Vec<u8>,
+        /// How to write the file.
+        options: WriteOptions,
+        /// The file that may be replaced.
+        expected: ExpectedFile,
+    },
 }
+
+/// What tells two versions of a file apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileVersion {
+    /// Inode number: each replacement has its own.
+    pub inode: u64,
+    /// The size, in bytes.
+    pub size: u64,
+    /// Time of the last modification, in milliseconds since 1970.
+    pub modified_ms: i64,
+}
+
+/// The file that a conditional write may replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExpectedFile {
+    /// Any file that exists.
+    Any,
+    /// A file that nobody has written since a client read it.
+    Version(FileVersion),
+}
+
+/// Maximum number of files of one `Fingerprints` request.
+pub const FINGERPRINTS_MAX: usize = 100_000;
 
 /// Extended attributes of a file by their names without a prefix: text, because clients see them as
 /// JSON. Together at most [`ATTRIBUTES_BYTES_MAX`] of names and values.

@@ -161,6 +161,8 @@ pub enum AgentResponse {
     /// Like [`AgentResponse::Exit`], of the command with which its shell has ended. Only on
     /// connections of version [`crate::version::LAST_EXIT`] or later; others receive `Exit`.
     LastExit(CommandExit),
+    /// A part of the answer to `Fingerprints`.
+    FileFingerprints(Vec<FileFingerprint>),
 }
 
 /// Maximum size of a shell's saved state, in bytes. A typical state has 5000 bytes.
@@ -258,6 +260,23 @@ pub enum FileChangeKind {
     Gone,
 }
 
+/// What tells two versions of a file apart. No program in a sandbox can set these fields back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFingerprint {
+    /// Path relative to the directory of the request.
+    pub path: Vec<u8>,
+    /// The type of the file.
+    pub kind: FileKind,
+    /// Inode number; 0 for a directory.
+    pub inode: u64,
+    /// Time of the last change of content or attributes, in nanoseconds since 1970. Of a directory,
+    /// a number made of owner, group and mode, because its time also changes with its entries.
+    pub stamp: u128,
+    /// A later change may have the same stamp, because the kernel's clock has not advanced since the
+    /// last one.
+    pub unsettled: bool,
+}
+
 /// The result of a command or a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandExit {
@@ -333,6 +352,8 @@ pub enum RefusalReason {
     Ended,
     /// The image does not contain what the request needs.
     Unsupported,
+    /// The file is not the one that a conditional write expects.
+    Changed,
 }
 
 /// The type of a file.
@@ -361,6 +382,18 @@ pub struct FileStat {
     pub modified_ms: i64,
     /// Inode number, which is part of entity tags.
     pub inode: u64,
+}
+
+impl FileStat {
+    /// The version of the file at the time of this metadata.
+    #[must_use]
+    pub fn version(&self) -> crate::request::FileVersion {
+        crate::request::FileVersion {
+            inode: self.inode,
+            size: self.size,
+            modified_ms: self.modified_ms,
+        }
+    }
 }
 
 /// One entry of a directory.

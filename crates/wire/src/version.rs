@@ -22,11 +22,12 @@
 //! | 5 | `StopClock`, for a pause |
 //! | 6 | `FollowPatiently`, for clients that must not miss output |
 //! | 7 | `Attributes` and `SetAttributes`, for extended attributes of files; `LastExit`, which agents send to connections of this version or later |
+//! | 8 | `Fingerprints`, for changes of files since a version; `SaveIf`, for writes of files that nobody has changed |
 
 mod since;
 
 /// The highest protocol version that the programs of this build speak.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The first version of connections on which agents send `LastExit`.
 pub const LAST_EXIT: u16 = 7;

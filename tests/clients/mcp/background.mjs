@@ -13,7 +13,7 @@ const data = async (name, args, options) => {
 // A server program: started, awaited, requested, listed, ended.
 await call(one, "file_write", {
   path: "serve.py",
-  text: `
+  content: `
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self):
@@ -31,15 +31,15 @@ http.server.HTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
 });
 const refused = await call(one, "port_fetch", { port: 8123 });
 assert.ok(refused.failed && refused.text.includes("not_listening"), refused.text);
-const begun = await data("process_start", { id: "web", command: "exec python3 serve.py" });
+const begun = await data("process_start", { process: "web", command: "exec python3 serve.py" });
 assert.deepEqual([begun.id, begun.status], ["web", "running"]);
-const taken = await call(one, "process_start", { id: "web", command: "true" });
+const taken = await call(one, "process_start", { process: "web", command: "true" });
 assert.ok(taken.failed && taken.text.includes("id_in_use"), taken.text);
 const waited = await data("process_wait", { process: "web", port: 8123, path: "/health" });
 assert.equal(waited.outcome, "met");
 assert.deepEqual((await data("port_list")).ports.map((one) => one.port), [8123]);
 assert.equal(await text("port_fetch", { port: 8123 }), "GET / - \n[200; content-type: text/plain]");
-const posted = { port: 8123, path: "/a b?c=ä", method: "post", body: "{}" };
+const posted = { port: 8123, path: "/a b?c=ä", method: "post", content: "{}" };
 assert.match(await text("port_fetch", posted), /^POST \/a%20b\?c=%C3%A4 application\/json \{\}\n/);
 const away = await call(one, "port_fetch", { port: 8123, path: "/away" });
 assert.deepEqual([away.data.status, away.data.headers.location], [302, "https://elsewhere.example/"]);
@@ -66,14 +66,14 @@ await data("process_kill", { process: "web", forget: true });
 assert.ok((await call(one, "process_logs", { process: "web" })).failed, "it is forgotten");
 
 // A program that reads input: its output is reported as it arrives, and a wait reports progress.
-await data("process_start", { id: "echo", command: "trap 'echo hup' HUP; while read -r x; do echo \"<$x>\"; done; exit 5", stdin: true });
+await data("process_start", { process: "echo", command: "trap 'echo hup' HUP; while read -r x; do echo \"<$x>\"; done; exit 5", stdin: true });
 const notes = [];
 const line1 = await data(
   "process_wait",
   { process: "echo", text: "<go>", timeout_ms: 60_000 },
   {
     onprogress: (note) => {
-      if (notes.push(note) === 1) call(one, "process_input", { process: "echo", text: "go\n" });
+      if (notes.push(note) === 1) call(one, "process_input", { process: "echo", content: "go\n" });
     },
   },
 );
@@ -81,7 +81,7 @@ assert.deepEqual([line1.outcome, line1.line], ["met", "<go>"]);
 assert.ok(notes[0].progress > 0 && notes[0].total === 60, JSON.stringify(notes));
 assert.equal((await call(one, "process_signal", { process: "echo", signal: "HUP" })).failed, false);
 assert.equal((await data("process_wait", { process: "echo", text: "hup" })).outcome, "met");
-await call(one, "process_input", { process: "echo", text: "end\n", eof: true });
+await call(one, "process_input", { process: "echo", content: "end\n", eof: true });
 assert.equal((await data("process_wait", { process: "echo" })).process.exit_code, 5);
 const rest = await call(one, "process_logs", { process: "echo", since: line1.position });
 assert.equal(rest.text, "hup\n<end>\n[exited; exit 5; position 15]");
@@ -94,7 +94,7 @@ assert.ok(both.failed && both.text.includes("one of them"), both.text);
 // A long command reports progress, too; when its wait is cancelled, the process keeps running.
 const told = [];
 const stop = new AbortController();
-await data("process_start", { id: "slow", command: "exec sleep 1000" });
+await data("process_start", { process: "slow", command: "exec sleep 1000" });
 const given = call(one, "process_wait", { process: "slow" }, { signal: stop.signal, onprogress: () => stop.abort() });
 await assert.rejects(given);
 assert.equal((await data("process_list")).processes[1].status, "running");
@@ -106,7 +106,7 @@ const slow = call(
   { command: "until [ -e /tmp/told ]; do sleep 0.05; done; echo done" },
   {
     onprogress: (note) => {
-      if (told.push(note) === 1) written = call(one, "file_write", { path: "/tmp/told", text: "" });
+      if (told.push(note) === 1) written = call(one, "file_write", { path: "/tmp/told", content: "" });
     },
   },
 );

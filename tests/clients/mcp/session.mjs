@@ -41,20 +41,20 @@ for (;;) {
 up.abort();
 await refused;
 assert.equal((await call(one, "shell_run", { command: "echo again" })).text, "again\n[exit 0]");
-const cut = await call(one, "shell_run", { command: "seq 100000", max_output_bytes: 1000 });
+const cut = await call(one, "shell_run", { command: "seq 100000", max_bytes: 1000 });
 assert.ok(cut.data.truncated.stdout_bytes > 500000 && cut.text.includes("cut"), cut.text.slice(-200));
 
 // Files.
-await call(one, "file_write", { path: "src/a b?.txt", text: "grüße\nneedle\n" });
+await call(one, "file_write", { path: "src/a b?.txt", content: "grüße\nneedle\n" });
 assert.equal((await call(one, "file_read", { path: "src/a b?.txt" })).text, "grüße\nneedle\n");
-assert.equal((await call(one, "file_read", { path: "src/a b?.txt", limit: 4 })).text, "gr\u00fc\n[bytes 0 to 4 of 15]");
-await call(one, "file_write", { path: "src/a b?.txt", text: "end\n", append: true });
+assert.equal((await call(one, "file_read", { path: "src/a b?.txt", max_bytes: 4 })).text, "gr\u00fc\n[bytes 0 to 4 of 15]");
+await call(one, "file_write", { path: "src/a b?.txt", content: "end\n", append: true });
 const found = await call(one, "file_search", { pattern: "^need", glob: "*.txt" });
 assert.equal(found.data.lines[0].line, 2);
 const listed = await call(one, "file_list", { path: "src" });
 assert.deepEqual(listed.data.entries.map((entry) => [entry.name, entry.size]), [["a b?.txt", 19]]);
 const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-await call(one, "file_write", { path: "a.png", base64: png });
+await call(one, "file_write", { path: "a.png", content: png, encoding: "base64" });
 const picture = (await call(one, "file_read", { path: "a.png" })).blocks[0];
 assert.deepEqual([picture.type, picture.mimeType, picture.data], ["image", "image/png", png]);
 assert.equal((await call(one, "file_delete", { path: "src", recursive: true })).failed, false);
@@ -64,17 +64,17 @@ const wrong = await one.callTool({ name: "shell_run", arguments: { comand: "ls" 
 assert.ok(wrong instanceof Error || wrong.isError, "a wrong name is refused");
 
 // Sandboxes.
-const made = await call(one, "sandbox_create", { id: "other", memory_mib: 256, ttl_s: 600 });
+const made = await call(one, "sandbox_create", { sandbox: "other", memory_mib: 256, ttl_s: 600 });
 assert.equal(made.data.memory_mib, 256);
 assert.equal((await call(one, "shell_run", { sandbox: "other", command: "ls" })).text, "[exit 0]");
 const all = await call(one, "sandbox_list");
 assert.deepEqual(all.data.sandboxes.map((sandbox) => sandbox.id).sort(), ["other", "tools"]);
 
 // Snapshots.
-await call(one, "file_write", { sandbox: "other", path: "f", text: "old" });
+await call(one, "file_write", { sandbox: "other", path: "f", content: "old" });
 const point = await call(one, "snapshot_create", { sandbox: "other", name: "point", ttl_s: 600 });
 assert.equal(point.data.name, "point");
-await call(one, "file_write", { sandbox: "other", path: "f", text: "new" });
+await call(one, "file_write", { sandbox: "other", path: "f", content: "new" });
 const listing = await call(one, "snapshot_list", { sandbox: "other" });
 assert.deepEqual(listing.data.snapshots.map((each) => each.name), ["point"]);
 const restored = await call(one, "snapshot_restore", { sandbox: "other", snapshot: "point" });
@@ -83,7 +83,7 @@ assert.equal((await call(one, "file_read", { sandbox: "other", path: "f" })).tex
 const copies = await call(one, "sandbox_fork", { sandbox: "other", count: 2 });
 assert.equal(copies.data.forks.length, 2);
 for (const copy of copies.data.forks) await call(one, "sandbox_delete", { sandbox: copy.id });
-await call(one, "sandbox_create", { id: "copy", snapshot: "point" });
+await call(one, "sandbox_create", { sandbox: "copy", snapshot: "point" });
 assert.equal((await call(one, "file_read", { sandbox: "copy", path: "f" })).text, "old");
 await call(one, "sandbox_delete", { sandbox: "copy" });
 assert.equal((await call(one, "sandbox_pause", { sandbox: "other" })).data.state, "paused");

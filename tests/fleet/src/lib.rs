@@ -18,11 +18,13 @@
 //! tools for developers use this crate.
 //!
 //! `namespace` and `switch` are the network, `cut`, `delay` and `store_fault` its faults; `etcd`, `certificates` and
-//! `object_store` are what nodes need, `registry_relay` leads a node to a registry, and `local_fleet` starts all of them.
+//! `object_store` are what nodes need, `registry_relay` leads a node to a registry, `cordons` steer
+//! placement, and `local_fleet` starts all of them.
 #![forbid(unsafe_code)]
 
 pub mod addresses;
 mod certificates;
+mod cordons;
 mod cut;
 mod delay;
 mod etcd;
@@ -37,6 +39,7 @@ mod store_fault;
 mod switch;
 
 pub use certificates::PeerAuthority;
+pub use cordons::Cordons;
 pub use cut::{Cut, CutDirection};
 pub use delay::EtcdDelay;
 pub use etcd::{EtcdClient, EtcdCluster, EtcdFiles};

@@ -2,17 +2,19 @@
 
 use crate::addresses::{PEER_PORT, node};
 use crate::certificates::PeerAuthority;
+use crate::cordons::Cordons;
 use crate::etcd::EtcdCluster;
 use crate::namespace::NetworkNamespace;
 use crate::node::LocalNode;
 use crate::object_store::ObjectStore;
 use crate::public_host::PublicHost;
 use crate::switch::Switch;
-use isolet_kit::{LONG, Options, Sandbox, json, wait_until};
+use isolet_kit::{LONG, Options, Reply, Sandbox, Value, json, wait_until};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// The key of the tenant `default` on every node.
@@ -39,6 +41,10 @@ pub struct FleetOptions {
     pub lease_ttl_s: u32,
     /// How long a sandbox sleeps before it is evicted, in seconds; 0: it is not.
     pub evict_after_s: u64,
+    /// The node that has an object store of its own, if one has.
+    pub other_store_on: Option<&'static str>,
+    /// The node whose programs lack the egress proxy, if one does.
+    pub without_egress_proxy_on: Option<&'static str>,
     /// More lines for the configuration of each node, before its first table.
     pub config: String,
     /// The number of nodes, at most 3.
@@ -58,6 +64,8 @@ impl Default for FleetOptions {
             has_store: false,
             lease_ttl_s: 10,
             evict_after_s: 0,
+            other_store_on: None,
+            without_egress_proxy_on: None,
             config: String::new(),
             nodes: NAMES.len(),
             warm_pool: 0,
@@ -187,22 +195,36 @@ impl LocalFleet {
         sandbox
     }
 
-    /// Creates a sandbox of a class on a node, repeatedly until placement chooses that node.
+    /// Lets placement choose only this node until the result is dropped.
+    ///
+    /// # Panics
+    /// When the other nodes are not cordoned.
+    #[must_use]
+    pub fn only_on(&self, node: &str) -> Cordons<'_> {
+        Cordons::all_but(self, node)
+    }
+
+    /// Creates a sandbox of a class on a node.
     ///
     /// # Panics
     /// When it is not created there.
     #[track_caller]
-    pub fn create_until_on(&self, node: &str, id: &str, class: &str) -> Sandbox {
+    pub fn create_of_class_on(&self, node: &str, id: &str, class: &str) -> Sandbox {
+        self.create_with(node, &json!({"id": id, "memory_mib": MEMORY_MIB, "class": class}))
+    }
+
+    /// Creates a sandbox on a node, with an id and other fields.
+    ///
+    /// # Panics
+    /// When it is not created there.
+    #[track_caller]
+    pub fn create_with(&self, node: &str, spec: &Value) -> Sandbox {
+        let id = spec["id"].as_str().expect("an id");
         let sandbox = self.node(node).sandbox(id);
-        let spec = json!({"id": id, "memory_mib": MEMORY_MIB, "class": class});
-        wait_until("it is placed on the node", LONG, || {
-            sandbox.http.post("/v1/sandboxes", &spec).expect(201);
-            let is_there = self.owner(id).as_deref() == Some(node);
-            if !is_there {
-                sandbox.delete();
-            }
-            is_there.then_some(())
-        });
+        let cordons = self.only_on(node);
+        sandbox.http.post("/v1/sandboxes", spec).expect(201);
+        drop(cordons);
+        assert_eq!(self.owner(id).as_deref(), Some(node));
         sandbox
     }
 
@@ -213,11 +235,39 @@ impl LocalFleet {
     /// When it is not created or pushed, or is created elsewhere.
     #[track_caller]
     pub fn create_stored(&self, node: &str, id: &str) -> Sandbox {
-        let sandbox = self.create_until_on(node, id, "store");
+        let sandbox = self.create_of_class_on(node, id, "store");
         wait_until("its first snapshot is pushed", LONG, || {
             sandbox.info()["last_pushed_snapshot"].as_str().map(drop)
         });
         sandbox
+    }
+
+    /// Moves a sandbox in the background, as a client of a node. The request is repeated while the nodes
+    /// may not know yet that a server is back. The thread returns the answer, or `None` if the connection
+    /// ended without one.
+    ///
+    /// # Panics
+    /// The thread panics when the move does not begin.
+    #[must_use]
+    pub fn move_in_background(
+        &self,
+        through: &str,
+        id: &str,
+        to: &str,
+    ) -> JoinHandle<Option<Reply>> {
+        let sandbox = self.node(through).sandbox(id);
+        let body = json!({"node": to}).to_string();
+        std::thread::spawn(move || {
+            let path = sandbox.path("/move");
+            wait_until("the move begins", LONG, || {
+                let reply = sandbox.http.try_send("POST", &path, Some(body.as_bytes())).ok();
+                let is_early = reply.as_ref().is_some_and(|reply| {
+                    let code = reply.error();
+                    reply.status == 409 && code != "moving" || code == "node_unreachable"
+                });
+                (!is_early).then_some(reply)
+            })
+        })
     }
 
     /// Waits until a node counts another one as lost, without a request for any sandbox.
@@ -261,13 +311,19 @@ impl LocalFleet {
         if options.is_clustered {
             config.push_str(&self.cluster_config(name, address, options));
         }
-        let programs = options.programs.clone().unwrap_or_else(isolet_kit::programs);
-        let key_file = self.folder.path().join("store.key");
+        let mut programs = options.programs.clone().unwrap_or_else(isolet_kit::programs);
+        if options.without_egress_proxy_on == Some(name) {
+            programs = without_egress_proxy(&programs, self.folder.path());
+        }
         if self.store.is_some() {
-            if !key_file.is_file() {
-                init_store(&programs, self.folder.path(), &key_file);
+            let folder = if options.other_store_on == Some(name) { name } else { "fleet" };
+            let store = self.folder.path().join(format!("store-{folder}.toml"));
+            if !store.is_file() {
+                let key_file = self.folder.path().join(format!("store-{folder}.key"));
+                let table = ObjectStore::config(&key_file, folder);
+                init_store(&programs, &store, &table);
             }
-            config.push_str(&ObjectStore::config(&key_file));
+            config.push_str(&fs::read_to_string(&store).expect("written"));
         }
         let server = Options::new()
             .programs(&programs)
@@ -302,13 +358,22 @@ impl LocalFleet {
     }
 }
 
-/// Creates the repository in the object store and the key file of all nodes.
-fn init_store(programs: &Path, folder: &Path, key_file: &Path) {
-    let config = folder.join("store.toml");
-    fs::write(&config, ObjectStore::config(key_file)).expect("written");
+/// A directory with the other programs. They find each other by their own paths, so links do not suffice.
+fn without_egress_proxy(programs: &Path, folder: &Path) -> PathBuf {
+    let own = folder.join("programs");
+    fs::create_dir(&own).expect("created");
+    for name in ["isolet", "isolet-launcher", "isolet-agent"] {
+        fs::copy(programs.join(name), own.join(name)).expect("copied");
+    }
+    own
+}
+
+/// Creates a repository in the object store and its key file, and writes the table of the configuration.
+fn init_store(programs: &Path, config: &Path, table: &str) {
+    fs::write(config, table).expect("written");
     let mut init = std::process::Command::new(programs.join("isolet"));
     init.args(["store", "init"])
-        .env("ISOLET_CONFIG", &config)
+        .env("ISOLET_CONFIG", config)
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test");
     let output = init.output().expect("isolet starts");

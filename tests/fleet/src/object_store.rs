@@ -49,11 +49,11 @@ impl ObjectStore {
         &self.network
     }
 
-    /// The table `[store]` of a node's configuration. All nodes have the same key file.
+    /// The table `[store]` of a node's configuration. Nodes with the same folder need the same key file.
     #[must_use]
-    pub fn config(key_file: &Path) -> String {
+    pub fn config(key_file: &Path, folder: &str) -> String {
         format!(
-            "[store]\nurl = \"s3://{BUCKET}/fleet\"\nkey_file = \"{}\"\n[store.options]\n\
+            "[store]\nurl = \"s3://{BUCKET}/{folder}\"\nkey_file = \"{}\"\n[store.options]\n\
              endpoint = \"http://{}\"\nregion = \"us-east-1\"\nallow_http = \"true\"\n",
             key_file.display(),
             Self::address()

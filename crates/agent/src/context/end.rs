@@ -149,7 +149,8 @@ impl Context {
     pub(super) fn on_interpreter_gone(&mut self, reactor: &mut Reactor) -> Option<ContextResponse> {
         let interpreter = self.interpreter.as_ref()?;
         let died = interpreter.died?;
-        if self.state == ContextState::Starting && self.killing.is_none() {
+        let unasked = self.killing.is_none() || interpreter.never_ready;
+        if self.state == ContextState::Starting && unasked {
             let said = String::from_utf8_lossy(&self.late[1]).into_owned();
             let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
             let text = format!("the interpreter ended before it was ready: {said}");

@@ -220,8 +220,7 @@ impl Context {
             Ok(bytes) => interpreter.held.extend_from_slice(bytes),
             Err(()) => {
                 // The driver or the code has closed the socket.
-                interpreter.control = None;
-                self.kill(reactor);
+                self.on_driver_lost(reactor);
                 return true;
             }
         }
@@ -230,13 +229,21 @@ impl Context {
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let max = if kind == DISPLAY || kind == ERROR { SAID_BYTES_MAX } else { OWN_BYTES_MAX };
         if length > max || !(READY..=UNABLE).contains(&kind) {
-            interpreter.control = None;
-            self.kill(reactor);
+            self.on_driver_lost(reactor);
             return true;
         }
         interpreter.body = Some((kind, length));
         interpreter.count_output_before_frame();
         true
+    }
+
+    /// The driver has closed its socket, or has sent what is no frame.
+    fn on_driver_lost(&mut self, reactor: &mut Reactor) {
+        let Some(interpreter) = &mut self.interpreter else { return };
+        interpreter.control = None;
+        // Unless it is being replaced.
+        interpreter.never_ready = self.state == ContextState::Starting && self.killing.is_none();
+        self.kill(reactor);
     }
 
     /// Reads more of a frame's body. Returns whether anything arrived.
@@ -267,8 +274,7 @@ impl Context {
                 true
             }
             Err(()) => {
-                interpreter.control = None;
-                self.kill(reactor);
+                self.on_driver_lost(reactor);
                 true
             }
         }

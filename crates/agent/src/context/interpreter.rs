@@ -91,6 +91,8 @@ pub(super) struct Interpreter {
     pub(super) listening: bool,
     pub(super) ready_by: Instant,
     pub(super) died: Option<InterpreterExit>,
+    /// Whether it closed its socket, or said what it may not, before it was ready.
+    pub(super) never_ready: bool,
     /// Received and unhandled bytes from the driver.
     pub(super) held: Vec<u8>,
     /// The frame that is being received: its kind and the number of missing bytes.
@@ -179,6 +181,7 @@ impl Interpreter {
             listening: false,
             ready_by: reactor.now + START_MAX,
             died: None,
+            never_ready: false,
             held: Vec::new(),
             body: None,
             before: [0; 2],

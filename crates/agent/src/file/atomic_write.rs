@@ -3,11 +3,16 @@
 //! A new file is an `O_TMPFILE` that is linked to its name, so that a watch of the directory sees
 //! only the creation of that name. To replace a file, the kernel needs a second name for the moment
 //! of the rename ([`super::names`]).
+//!
+//! A conditional write looks at the file once more right before the rename. It holds a lock on the
+//! directory from that look to the rename: otherwise two writers that expect the same version could
+//! both succeed. A program of the sandbox does not take that lock, so a write of its own in that moment
+//! is replaced.
 
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::Owner;
-use isolet_wire::request::WriteOptions;
+use isolet_wire::request::{ExpectedFile, WriteOptions};
 use isolet_wire::response::{FileStat, RefusalReason};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,11 +21,17 @@ use std::fs::File;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Number of attempts to find a free name, or to link a name that other writers create and remove.
 const TRIES_MAX: usize = 16;
 /// Maximum number of symbolic links to follow, as in the kernel.
 const LINKS_MAX: usize = 40;
+/// How long a conditional write waits for the lock of the directory. Programs of the sandbox can take that
+/// lock, too, and hold it.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How often it tries.
+const LOCK_POLL: Duration = Duration::from_millis(1);
 /// Default permission bits of a new file.
 const MODE: u32 = 0o644;
 
@@ -48,18 +59,24 @@ pub(crate) struct AtomicWrite {
     fresh: u32,
     owner: Owner,
     sync: bool,
+    expected: Option<ExpectedFile>,
 }
 
 impl AtomicWrite {
     /// Starts to write `path`, or the target of a symbolic link there. Missing parents are created.
     /// A new file gets the mode `fresh` if `options` contain none. An existing file keeps its mode,
-    /// and its owner according to `owner`.
+    /// and its owner according to `owner`. If a file is expected, only that one is replaced: what is
+    /// refused has changed nothing. An append cannot be conditional.
     pub(crate) fn new(
         path: &Path,
         fresh: Option<u32>,
         options: WriteOptions,
         owner: Owner,
+        expected: Option<ExpectedFile>,
     ) -> Result<Self, Failure> {
+        if expected.is_some() && options.append {
+            return Err(Failure::request("an append cannot be conditional"));
+        }
         let path = followed(path)?;
         let wrong = |message: &str| Failure(RefusalReason::WrongKind, message.to_owned());
         let old = rustix::fs::statat(CWD, &path, AtFlags::empty()).ok();
@@ -69,6 +86,8 @@ impl AtomicWrite {
         if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(wrong("a directory"));
         }
+        let found = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok();
+        check_expected(expected, found.as_ref())?;
         let dir = parent(&path);
         std::fs::create_dir_all(dir)?;
         let fresh = fresh.unwrap_or(MODE);
@@ -76,7 +95,7 @@ impl AtomicWrite {
             if options.append { (end(&path)?, WriteTarget::Own) } else { begin(dir)? };
         let WriteOptions { mode, sync, .. } = options;
         let created = old.is_none();
-        let write = Self { file, path, place, created, mode, fresh, owner, sync };
+        let write = Self { file, path, place, created, mode, fresh, owner, sync, expected };
         if write.place == WriteTarget::Own && (created || mode.is_some()) {
             write.set_mode(mode.unwrap_or(fresh))?;
         }
@@ -103,11 +122,16 @@ impl AtomicWrite {
         for _ in 0..TRIES_MAX {
             let old = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW).ok();
             let old = old.filter(is_file);
+            check_expected(self.expected, old.as_ref())?;
             self.set_metadata(old.as_ref())?;
             if self.sync {
                 self.file.sync_all()?;
             }
             let new = old.is_none();
+            if self.expected.is_some() {
+                self.replace_expected()?;
+                return Ok(false);
+            }
             match if new { self.name_new() } else { self.replace() } {
                 // Another writer was faster, and its file is now replaced.
                 Err(Errno::EXIST) if new => {}
@@ -158,6 +182,25 @@ impl AtomicWrite {
 
     /// Replaces an existing file.
     fn replace(&mut self) -> Result<(), Errno> {
+        self.name_temporarily()?;
+        let WriteTarget::Named(temporary) = &self.place else { return Ok(()) };
+        rustix::fs::renameat(CWD, temporary, CWD, &self.path)?;
+        self.place = WriteTarget::Own;
+        Ok(())
+    }
+
+    /// Replaces the expected file, and no other: the lock keeps other conditional writers away from the
+    /// moment between the check and the rename.
+    fn replace_expected(&mut self) -> Result<(), Failure> {
+        self.name_temporarily()?;
+        let _lock = lock_directory(parent(&self.path))?;
+        let old = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW).ok();
+        check_expected(self.expected, old.as_ref())?;
+        Ok(self.replace()?)
+    }
+
+    /// Gives a nameless file a name of [`names`].
+    fn name_temporarily(&mut self) -> Result<(), Errno> {
         if self.place == WriteTarget::Nameless {
             // The lock tells a cleanup that this file is still in use.
             let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
@@ -168,9 +211,6 @@ impl AtomicWrite {
             })?;
             self.place = WriteTarget::Named(temporary);
         }
-        let WriteTarget::Named(temporary) = &self.place else { return Ok(()) };
-        rustix::fs::renameat(CWD, temporary, CWD, &self.path)?;
-        self.place = WriteTarget::Own;
         Ok(())
     }
 }
@@ -183,8 +223,44 @@ impl Drop for AtomicWrite {
     }
 }
 
+/// Refuses with `Changed` if `old` is not the expected file.
+fn check_expected(
+    expected: Option<ExpectedFile>,
+    old: Option<&rustix::fs::Stat>,
+) -> Result<(), Failure> {
+    let changed = |message: &str| Err(Failure(RefusalReason::Changed, message.to_owned()));
+    match (expected, old) {
+        (None, _) | (Some(ExpectedFile::Any), Some(_)) => Ok(()),
+        (Some(_), None) => changed("the file does not exist"),
+        (Some(ExpectedFile::Version(version)), Some(old)) => {
+            if disk::stat(old).version() == version {
+                return Ok(());
+            }
+            changed("the file has changed since it was read")
+        }
+    }
+}
+
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Locks a directory against other conditional writers. The lock ends with the descriptor.
+fn lock_directory(dir: &Path) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
+    let end = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_POLL),
+            Err(Errno::WOULDBLOCK) => {
+                let message = "a program holds a lock on the directory".to_owned();
+                return Err(Failure(RefusalReason::ResourcesExhausted, message));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 fn is_file(stat: &rustix::fs::Stat) -> bool {

@@ -115,7 +115,7 @@ fn one(from: &Path, to: &Path, kind: FileKind, owners: Owners) -> Result<(), Fai
                     (options, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
                 }
             };
-            let mut write = AtomicWrite::new(to, Some(stat.mode), options, owner)?;
+            let mut write = AtomicWrite::new(to, Some(stat.mode), options, owner, None)?;
             std::io::copy(&mut file, &mut write.file)?;
             write.commit().map(drop)
         }

@@ -49,8 +49,7 @@ pub(super) fn is_temporary(name: &[u8], of: u64) -> bool {
 /// With `named`, the event says that a name was created, removed or moved, which never happens to a
 /// nameless file. A tenant's own file may be called `#1`.
 pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
-    let lifted = name.strip_prefix(LIFTED.as_bytes());
-    if lifted.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit)) {
+    if is_lifted(name) {
         return true;
     }
     let nameless = name
@@ -63,6 +62,12 @@ pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
         Ok(stat) => is_temporary(name, stat.st_ino),
         Err(_) => true,
     }
+}
+
+/// Whether a directory with this name is being removed.
+pub(super) fn is_lifted(name: &[u8]) -> bool {
+    let lifted = name.strip_prefix(LIFTED.as_bytes());
+    lifted.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit))
 }
 
 /// Removes a temporary file whose writer has ended.

@@ -75,9 +75,8 @@ impl Operator {
         self.of_known(name, Operation::Delete { key }).await
     }
 
-    /// Declares a node dead whose lease has ended: all its sandboxes can be taken over from now on,
-    /// also those of the class `node`, whose files are lost unless the node returns before. Repeating
-    /// it changes nothing.
+    /// Declares a node dead whose lease has ended: the ids of its sandboxes of the class `node` can be given
+    /// up from now on. Their files are lost unless the node returns before. Repeating it changes nothing.
     ///
     /// # Errors
     /// [`OperatorError::Alive`], [`OperatorError::Unknown`], [`OperatorError::Etcd`].

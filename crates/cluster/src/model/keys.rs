@@ -114,6 +114,12 @@ impl Keys {
         format!("{}/stored/{}", self.prefix, sandbox.path()).into_bytes()
     }
 
+    /// The prefix of the descriptions of all sandboxes that were stored away.
+    #[must_use]
+    pub fn all_stored(&self) -> Vec<u8> {
+        format!("{}/stored/", self.prefix).into_bytes()
+    }
+
     /// The prefix of the descriptions of a tenant's sandboxes that were stored away.
     #[must_use]
     pub fn stored_of_tenant(&self, tenant: &str) -> Vec<u8> {
@@ -124,6 +130,27 @@ impl Keys {
     #[must_use]
     pub fn read_stored(&self, key: &[u8]) -> Option<SandboxKey> {
         SandboxKey::of_path(self.below(key, "stored")?)
+    }
+
+    /// The key that lists a sandbox that was stored away by the end of its lifetime, in milliseconds since
+    /// 1970. Such keys are in the order of these times.
+    #[must_use]
+    pub fn ending(&self, at_ms: i64, sandbox: &SandboxKey) -> Vec<u8> {
+        let at_ms = at_ms.max(0);
+        format!("{}/ending/{at_ms:019}/{}", self.prefix, sandbox.path()).into_bytes()
+    }
+
+    /// The prefix of all keys of [`Self::ending`].
+    #[must_use]
+    pub fn endings(&self) -> Vec<u8> {
+        format!("{}/ending/", self.prefix).into_bytes()
+    }
+
+    /// The time and the sandbox of a key; `None`: the key was not made by [`Self::ending`].
+    #[must_use]
+    pub fn read_ending(&self, key: &[u8]) -> Option<(i64, SandboxKey)> {
+        let (at_ms, path) = self.below(key, "ending")?.split_once('/')?;
+        Some((at_ms.parse().ok()?, SandboxKey::of_path(path)?))
     }
 
     /// The key that lists a sandbox below its node.
@@ -186,6 +213,9 @@ mod tests {
         assert_eq!(keys.read_owner(&keys.owner(&sandbox)), Some(sandbox.clone()));
         assert_eq!(keys.read_held(&keys.held(&node, &sandbox)), Some(sandbox.clone()));
         assert_eq!(keys.read_stored(&keys.stored(&sandbox)), Some(sandbox.clone()));
+        let ending = keys.ending(12, &sandbox);
+        assert_eq!(keys.read_ending(&ending), Some((12, sandbox.clone())));
+        assert!(ending.starts_with(&keys.endings()) && ending < keys.ending(100, &sandbox));
         assert!(keys.stored(&sandbox).starts_with(&keys.stored_of_tenant(sandbox.tenant())));
         assert!(keys.held(&node, &sandbox).starts_with(&keys.held_by(&node)));
         assert!(keys.fenced(&sandbox, "a/b").starts_with(&keys.fenced_of(&sandbox)));

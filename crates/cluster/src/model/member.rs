@@ -34,7 +34,8 @@ pub enum NodeState {
     Suspect,
     /// Its lease has ended. Its sandboxes of the class `store` can be taken over.
     Lost,
-    /// Its lease has ended, and an operator has declared it dead. All its sandboxes can be taken over.
+    /// Its lease has ended, and an operator has declared it dead. Its sandboxes of the class `store` can be
+    /// taken over; nobody takes over those of the class `node`, but their ids can be given up.
     Dead,
 }
 

@@ -15,8 +15,8 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// Its files are only on its node. It keeps running while its node is cut off, and nobody takes
-    /// it over unless an operator declares the node dead.
+    /// Its files are only on its node. It keeps running while its node is cut off. Nobody takes it over
+    /// unless a move has put all of it into the object store and an operator declares the node dead.
     Node,
     /// Its snapshots are in the object store. Another node may take it over once its node's lease
     /// has ended, so its node freezes it before that.
@@ -61,6 +61,8 @@ pub struct Owner {
     pub custody: Custody,
     /// Of one that was stored away to be moved: the node that restores it, unless that node fails.
     pub destination: Option<NodeName>,
+    /// Of one that was stored away: when its lifetime ends, in milliseconds since 1970.
+    pub ends_at_ms: Option<i64>,
     /// Tells one claim from another of the same node: an attempt whose answer was lost finds its own.
     pub(crate) claim: u64,
 }
@@ -77,6 +79,8 @@ pub struct OwnerValue {
     custody: Custody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     destination: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ends_at_ms: Option<i64>,
     claim: u64,
 }
 
@@ -115,6 +119,7 @@ impl Owner {
             reason: read.reason,
             custody: read.custody,
             destination: read.destination,
+            ends_at_ms: read.ends_at_ms,
             claim: read.claim,
         })
     }
@@ -133,6 +138,7 @@ impl Owner {
             reason,
             custody: self.custody,
             destination: self.destination.clone(),
+            ends_at_ms: self.ends_at_ms,
             claim: self.claim,
         };
         // Strings, numbers and enums only.
@@ -153,6 +159,7 @@ mod tests {
             reason: "most free memory".into(),
             custody: Custody::Held,
             destination: None,
+            ends_at_ms: None,
             claim: u64::MAX,
         }
     }
@@ -160,11 +167,16 @@ mod tests {
     #[test]
     fn a_stored_sandbox_is_read_as_one_and_earlier_values_are_held() {
         let destination = Some(NodeName::parse("b").unwrap());
-        let stored = Owner { custody: Custody::Stored, destination, ..owner() };
+        let stored = Owner {
+            custody: Custody::Stored,
+            destination,
+            ends_at_ms: Some(1_700_000_000_000),
+            ..owner()
+        };
         assert_eq!(Owner::read(&stored.value(), 7).unwrap(), stored);
         let held = String::from_utf8(owner().value()).unwrap();
         assert!(
-            !held.contains("custody") && !held.contains("destination"),
+            !["custody", "destination", "ends_at_ms"].iter().any(|name| held.contains(name)),
             "as earlier versions write it: {held}"
         );
         assert!(!Owner::read(held.as_bytes(), 7).unwrap().is_stored());

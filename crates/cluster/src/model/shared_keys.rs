@@ -1,4 +1,4 @@
-//! The keys in etcd of what every node must know: API keys, network profiles, revocation lists.
+//! The keys in etcd of what every node must know: API keys, network profiles, webhooks, revocation lists.
 
 use crate::model::keys::Keys;
 use crate::model::sandbox_key::decoded;
@@ -47,6 +47,31 @@ impl Keys {
         format!("{}/profiles/{}/{}", self.prefix(), encoded(tenant), encoded(name)).into_bytes()
     }
 
+    /// The prefix of the webhooks of all tenants.
+    #[must_use]
+    pub fn webhooks(&self) -> Vec<u8> {
+        format!("{}/webhooks/", self.prefix()).into_bytes()
+    }
+
+    /// The prefix of a tenant's webhooks.
+    #[must_use]
+    pub fn webhooks_of_tenant(&self, tenant: &str) -> Vec<u8> {
+        format!("{}/webhooks/{}/", self.prefix(), encoded(tenant)).into_bytes()
+    }
+
+    /// The key of a webhook.
+    #[must_use]
+    pub fn webhook(&self, tenant: &str, id: &str) -> Vec<u8> {
+        format!("{}/webhooks/{}/{}", self.prefix(), encoded(tenant), encoded(id)).into_bytes()
+    }
+
+    /// The tenant and the id of a webhook; `None`: the key was not made by [`Self::webhook`].
+    #[must_use]
+    pub fn read_webhook(&self, key: &[u8]) -> Option<(String, String)> {
+        let (tenant, id) = self.below(key, "webhooks")?.split_once('/')?;
+        Some((decoded(tenant)?, decoded(id)?))
+    }
+
     /// The tenant and the name of a network profile; `None`: the key was not made by
     /// [`Self::profile`].
     #[must_use]
@@ -81,8 +106,13 @@ mod tests {
             let profile = keys.profile(&tenant, &id);
             prop_assert!(profile.starts_with(&keys.profiles_of_tenant(&tenant)));
             prop_assert!(profile.starts_with(&keys.profiles()));
-            prop_assert_eq!(keys.read_profile(&profile), Some((tenant, id.clone())));
+            prop_assert_eq!(keys.read_profile(&profile), Some((tenant.clone(), id.clone())));
             prop_assert_eq!(keys.read_profile(&keys.api_key(&id)), None);
+            let webhook = keys.webhook(&tenant, &id);
+            prop_assert!(webhook.starts_with(&keys.webhooks_of_tenant(&tenant)));
+            prop_assert!(webhook.starts_with(&keys.webhooks()));
+            prop_assert_eq!(keys.read_webhook(&profile), None);
+            prop_assert_eq!(keys.read_webhook(&webhook), Some((tenant.clone(), id.clone())));
             prop_assert_eq!(keys.read_api_key(&profile), None);
         }
     }

@@ -79,6 +79,7 @@ mod tests {
             reason: String::new(),
             custody: crate::model::Custody::Held,
             destination: None,
+            ends_at_ms: None,
             claim: 0,
         }
     }

@@ -10,6 +10,7 @@ use crate::membership::Operator;
 use crate::membership::OperatorError;
 use crate::model::Class;
 use crate::model::NodeKey;
+use crate::model::Owner;
 use crate::model::SandboxKey;
 use crate::ownership::list::read_held_value;
 use futures_util::StreamExt;
@@ -21,6 +22,8 @@ use isolet_wire::node::NodeName;
 pub const OWNED_READ_MAX: usize = 100_000;
 /// Maximum number of sandboxes of the class `node` that are named.
 pub const OWNED_FIRST_MAX: usize = 100;
+/// Maximum number of sandboxes that are named which were not given up.
+pub const KEPT_FIRST_MAX: usize = 100;
 /// Transactions that are under way at once.
 const AT_ONCE: usize = 16;
 
@@ -35,6 +38,34 @@ pub struct OwnedByNode {
     pub first: Vec<SandboxKey>,
     /// Whether the node may own more than [`OWNED_READ_MAX`], which were not read.
     pub is_cut: bool,
+}
+
+/// What became of the sandboxes of the class `node` of a node that was declared dead.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReleasedLost {
+    /// How many were given up.
+    pub released: usize,
+    /// How many were not, because they can be restored.
+    pub kept: usize,
+    /// Some of those, at most [`KEPT_FIRST_MAX`].
+    pub kept_first: Vec<SandboxKey>,
+}
+
+/// What became of one of them.
+enum Lost {
+    Released,
+    /// It can be restored.
+    Kept(SandboxKey),
+    /// It has another owner now, or none.
+    Changed,
+}
+
+/// Says whether a sandbox of an owner can be restored, by the value of the fenced key of a name.
+pub struct Restorable<'a> {
+    /// The name of the fenced key.
+    pub name: &'a str,
+    /// Whether it can be restored with this value. `None` for an owner that cannot be read.
+    pub is: fn(Option<&Owner>, &[u8]) -> bool,
 }
 
 impl Operator {
@@ -62,13 +93,17 @@ impl Operator {
     }
 
     /// Gives up the ownership of all sandboxes of the class `node` of a node that was declared dead,
-    /// so that their ids can be used again. Returns their number. A node that returns afterwards
+    /// so that their ids can be used again. Those that can be restored stay. A node that returns afterwards
     /// claims those whose ids are still free.
     ///
     /// # Errors
     /// [`OperatorError::Alive`], [`OperatorError::NotDead`], [`OperatorError::Unknown`],
     /// [`OperatorError::Etcd`]. Some may have been given up.
-    pub async fn release_lost(&self, name: &NodeName) -> Result<usize, OperatorError> {
+    pub async fn release_lost(
+        &self,
+        name: &NodeName,
+        restorable: &Restorable<'_>,
+    ) -> Result<ReleasedLost, OperatorError> {
         self.check_dead(name).await?;
         let (pairs, _) = self.held_pairs(name).await?;
         let lost = pairs.into_iter().filter_map(|pair| {
@@ -78,9 +113,21 @@ impl Operator {
             Some((sandbox, pair))
         });
         let released = stream::iter(lost)
-            .map(|(sandbox, held)| self.release_one(name, sandbox, held))
+            .map(|(sandbox, held)| self.release_one(name, sandbox, held, restorable))
             .buffer_unordered(AT_ONCE)
-            .try_fold(0, async |count, released| Ok(count + usize::from(released)))
+            .try_fold(ReleasedLost::default(), async |mut all, one| {
+                match one {
+                    Lost::Released => all.released += 1,
+                    Lost::Kept(sandbox) => {
+                        all.kept += 1;
+                        if all.kept_first.len() < KEPT_FIRST_MAX {
+                            all.kept_first.push(sandbox);
+                        }
+                    }
+                    Lost::Changed => {}
+                }
+                Ok(all)
+            })
             .await?;
         // The node may have returned in between, which ended it early.
         self.check_dead(name).await?;
@@ -92,9 +139,23 @@ impl Operator {
         name: &NodeName,
         sandbox: SandboxKey,
         held: KeyValue,
-    ) -> Result<bool, EtcdError> {
+        restorable: &Restorable<'_>,
+    ) -> Result<Lost, EtcdError> {
         let owner = self.keys.owner(&sandbox);
+        let stored = self.keys.fenced(&sandbox, restorable.name);
+        let get = |key: &Vec<u8>| Operation::Get { key: key.clone() };
+        let then = vec![get(&owner), get(&stored)];
+        let read = self.etcd.transaction(Transaction { then, ..Transaction::default() }).await?;
+        let found = read.pair(1);
+        if let Some(found) = found {
+            let read =
+                read.pair(0).and_then(|pair| Owner::read(&pair.value, pair.modified_at).ok());
+            if (restorable.is)(read.as_ref(), &found.value) {
+                return Ok(Lost::Kept(sandbox));
+            }
+        }
         let compares = vec![
+            Compare::modified_at(stored, found.map_or(0, |found| found.modified_at)),
             Compare::absent(self.key(NodeKey::Live, name)),
             Compare::present(self.key(NodeKey::Dead, name)),
             // Both keys are written by one transaction.
@@ -106,7 +167,8 @@ impl Operator {
             Operation::DeletePrefix { prefix: self.keys.fenced_of(&sandbox) },
         ];
         let transaction = Transaction { compares, then, otherwise: Vec::new() };
-        Ok(self.etcd.transaction(transaction).await?.succeeded)
+        let released = self.etcd.transaction(transaction).await?.succeeded;
+        Ok(if released { Lost::Released } else { Lost::Changed })
     }
 
     async fn check_dead(&self, name: &NodeName) -> Result<(), OperatorError> {

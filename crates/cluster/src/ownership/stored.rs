@@ -5,6 +5,7 @@
 //! of the node does not name it any more. A description beside the record says what the sandbox is, so
 //! that it can be listed and shown without being restored.
 
+use crate::etcd::Compare;
 use crate::etcd::Operation;
 use crate::etcd::Page;
 use crate::etcd::Transaction;
@@ -21,6 +22,28 @@ use isolet_wire::node::NodeName;
 /// Maximum size of a description, in bytes.
 pub const STORED_BYTES_MAX: usize = 64 * 1024;
 
+/// What a sandbox leaves in etcd when it is stored away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredNote {
+    /// What it is, so that it can be shown without being restored.
+    pub description: Vec<u8>,
+    /// The node that should restore it, if it is moved.
+    pub destination: Option<NodeName>,
+    /// When its lifetime ends, in milliseconds since 1970.
+    pub ends_at_ms: Option<i64>,
+}
+
+/// A sandbox that was stored away, by the end of its lifetime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// The sandbox.
+    pub sandbox: SandboxKey,
+    /// The end of its lifetime, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// The revision at which this was written.
+    revision: i64,
+}
+
 /// A sandbox that was stored away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSandbox {
@@ -32,7 +55,7 @@ pub struct StoredSandbox {
     pub description: Vec<u8>,
 }
 
-/// A part of the list of a tenant's stored sandboxes.
+/// A part of the list of stored sandboxes, of one tenant or of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredPage {
     /// The sandboxes, in the order of their keys.
@@ -43,7 +66,7 @@ pub struct StoredPage {
 
 impl Ownership {
     /// Says that this node has nothing of a sandbox any more, and that any node may restore it from the
-    /// object store; `destination` should, if it is moved. Call it only after all of its processes have ended for good. Needs no lease.
+    /// object store. Call it only after all of its processes have ended for good. Needs no lease.
     ///
     /// # Errors
     /// [`OwnershipError::Stale`] if this node does not own it at that epoch, also because an earlier
@@ -53,9 +76,9 @@ impl Ownership {
         &self,
         fence: &Fence,
         from: &Owner,
-        destination: Option<NodeName>,
-        description: Vec<u8>,
+        note: StoredNote,
     ) -> Result<(), OwnershipError> {
+        let StoredNote { description, destination, ends_at_ms } = note;
         let sandbox = fence.sandbox();
         if description.len() > STORED_BYTES_MAX {
             let sandbox = sandbox.clone();
@@ -67,21 +90,21 @@ impl Ownership {
         let stored = Owner {
             custody: Custody::Stored,
             destination,
+            ends_at_ms,
             reason: "in the object store".to_owned(),
             ..from.clone()
         };
-        let outcome = self
-            .etcd
-            .transaction(Transaction {
-                compares: vec![fence.compare()],
-                then: vec![
-                    Operation::put(key.clone(), stored.value()),
-                    Operation::put(self.keys.stored(sandbox), description),
-                    Operation::Delete { key: self.keys.held(&from.node, sandbox) },
-                ],
-                otherwise: vec![Operation::Get { key }],
-            })
-            .await?;
+        let mut then = vec![
+            Operation::put(key.clone(), stored.value()),
+            Operation::put(self.keys.stored(sandbox), description),
+            Operation::Delete { key: self.keys.held(&from.node, sandbox) },
+        ];
+        if let Some(at_ms) = ends_at_ms {
+            then.push(Operation::put(self.keys.ending(at_ms, sandbox), Vec::new()));
+        }
+        let compares = vec![fence.compare()];
+        let otherwise = vec![Operation::Get { key }];
+        let outcome = self.etcd.transaction(Transaction { compares, then, otherwise }).await?;
         self.cache.forget(sandbox, fence.epoch());
         if outcome.succeeded {
             return Ok(());
@@ -91,25 +114,29 @@ impl Ownership {
     }
 
     /// Deletes everything about a sandbox that was stored away at this epoch. Any node may do that.
+    /// `ends_at_ms` is that of its owner.
     ///
     /// # Errors
     /// [`OwnershipError::Stale`] if a node has taken it over since, or it was deleted;
     /// [`OwnershipError::Etcd`].
-    pub async fn release_stored(&self, fence: &Fence) -> Result<(), OwnershipError> {
+    pub async fn release_stored(
+        &self,
+        fence: &Fence,
+        ends_at_ms: Option<i64>,
+    ) -> Result<(), OwnershipError> {
         let sandbox = fence.sandbox();
         let key = self.keys.owner(sandbox);
-        let outcome = self
-            .etcd
-            .transaction(Transaction {
-                compares: vec![fence.compare()],
-                then: vec![
-                    Operation::Delete { key: key.clone() },
-                    Operation::Delete { key: self.keys.stored(sandbox) },
-                    Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
-                ],
-                otherwise: vec![Operation::Get { key }],
-            })
-            .await?;
+        let mut then = vec![
+            Operation::Delete { key: key.clone() },
+            Operation::Delete { key: self.keys.stored(sandbox) },
+            Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
+        ];
+        if let Some(at_ms) = ends_at_ms {
+            then.push(Operation::Delete { key: self.keys.ending(at_ms, sandbox) });
+        }
+        let compares = vec![fence.compare()];
+        let otherwise = vec![Operation::Get { key }];
+        let outcome = self.etcd.transaction(Transaction { compares, then, otherwise }).await?;
         self.cache.forget(sandbox, fence.epoch());
         if outcome.succeeded {
             return Ok(());
@@ -145,15 +172,98 @@ impl Ownership {
         after: Option<&SandboxKey>,
         limit: u16,
     ) -> Result<StoredPage, OwnershipError> {
-        let prefix = self.keys.stored_of_tenant(tenant);
+        self.stored_below(&self.keys.stored_of_tenant(tenant), after, limit).await
+    }
+
+    /// The stored sandboxes of all tenants behind `after`, as [`Self::stored_of_tenant`].
+    ///
+    /// # Errors
+    /// [`OwnershipError::Etcd`].
+    pub async fn stored_of_all(
+        &self,
+        after: Option<&SandboxKey>,
+        limit: u16,
+    ) -> Result<StoredPage, OwnershipError> {
+        self.stored_below(&self.keys.all_stored(), after, limit).await
+    }
+
+    async fn stored_below(
+        &self,
+        prefix: &[u8],
+        after: Option<&SandboxKey>,
+        limit: u16,
+    ) -> Result<StoredPage, OwnershipError> {
         let behind = after.map(|after| self.keys.stored(after));
         let Page { pairs, has_more, .. } =
-            self.etcd.list(&prefix, behind.as_deref(), limit, None).await?;
+            self.etcd.list(prefix, behind.as_deref(), limit, None).await?;
         let read = |pair: crate::etcd::KeyValue| {
             let sandbox = self.keys.read_stored(&pair.key)?;
             let epoch = Epoch::of_revision(pair.modified_at);
             Some(StoredSandbox { sandbox, epoch, description: pair.value })
         };
         Ok(StoredPage { sandboxes: pairs.into_iter().filter_map(read).collect(), has_more })
+    }
+
+    /// The stored sandboxes of all tenants whose lifetime ended at or before `until_ms`, the earliest
+    /// first, behind `after`: at most `limit`, and at most [`crate::etcd::PAGE_KEYS_MAX`].
+    ///
+    /// # Errors
+    /// [`OwnershipError::Etcd`].
+    pub async fn endings(
+        &self,
+        until_ms: i64,
+        after: Option<&Ending>,
+        limit: u16,
+    ) -> Result<Vec<Ending>, OwnershipError> {
+        let prefix = self.keys.endings();
+        let behind = after.map(|after| self.keys.ending(after.at_ms, &after.sandbox));
+        let Page { pairs, .. } = self.etcd.list(&prefix, behind.as_deref(), limit, None).await?;
+        let read = pairs.into_iter().filter_map(|pair| {
+            let (at_ms, sandbox) = self.keys.read_ending(&pair.key)?;
+            Some(Ending { sandbox, at_ms, revision: pair.modified_at })
+        });
+        Ok(read.take_while(|ending| ending.at_ms <= until_ms).collect())
+    }
+
+    /// Lists a sandbox by the end of its lifetime that a node of an earlier version stored away, which did
+    /// not list it. Does nothing if the sandbox or its owner has changed since they were read.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Etcd`].
+    pub async fn add_ending(
+        &self,
+        stored: &StoredSandbox,
+        owner: &Owner,
+        at_ms: i64,
+    ) -> Result<(), OwnershipError> {
+        let sandbox = &stored.sandbox;
+        let owner_key = self.keys.owner(sandbox);
+        let stored_key = self.keys.stored(sandbox);
+        let listed = Owner { ends_at_ms: Some(at_ms), ..owner.clone() };
+        let compares = vec![
+            Compare::modified_at(owner_key.clone(), owner.epoch.revision()),
+            Compare::modified_at(stored_key.clone(), stored.epoch.revision()),
+        ];
+        // All three, because one transaction writes the owner and the description.
+        let then = vec![
+            Operation::put(owner_key, listed.value()),
+            Operation::put(stored_key, stored.description.clone()),
+            Operation::put(self.keys.ending(at_ms, sandbox), Vec::new()),
+        ];
+        self.etcd.transaction(Transaction { compares, then, otherwise: Vec::new() }).await?;
+        self.cache.forget(sandbox, owner.epoch);
+        Ok(())
+    }
+
+    /// Forgets the end of a sandbox that was not stored away again since it was read.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Etcd`].
+    pub async fn forget_ending(&self, ending: &Ending) -> Result<(), OwnershipError> {
+        let key = self.keys.ending(ending.at_ms, &ending.sandbox);
+        let compares = vec![Compare::modified_at(key.clone(), ending.revision)];
+        let then = vec![Operation::Delete { key }];
+        self.etcd.transaction(Transaction { compares, then, otherwise: Vec::new() }).await?;
+        Ok(())
     }
 }

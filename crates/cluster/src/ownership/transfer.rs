@@ -118,6 +118,9 @@ impl Ownership {
         if from.is_stored() {
             // Nothing of it runs anywhere, and it is in no node's list.
             then.push(Operation::Delete { key: self.keys.stored(sandbox) });
+            if let Some(at_ms) = from.ends_at_ms {
+                then.push(Operation::Delete { key: self.keys.ending(at_ms, sandbox) });
+            }
         } else if from.node != self.node {
             compares.push(Compare::absent(self.live(&from.node)));
             if from.class == Class::Node {
@@ -275,6 +278,7 @@ fn new_owner(claim: &Claim, node: &NodeName) -> Result<Owner, OwnershipError> {
         reason: claim.reason.clone(),
         custody: Custody::Held,
         destination: None,
+        ends_at_ms: None,
         claim: getrandom::u64().map_err(|_| OwnershipError::NoRandom)?,
     })
 }

@@ -8,6 +8,7 @@ use isolet_cluster::membership::Operator;
 use isolet_cluster::membership::OperatorError;
 use isolet_cluster::model::Class;
 use isolet_cluster::model::NodeState;
+use isolet_cluster::ownership::Restorable;
 use isolet_wire::node::NodeName;
 use std::time::Duration;
 
@@ -155,24 +156,35 @@ async fn the_sandboxes_of_a_dead_node_can_be_given_up_and_those_of_the_store_sta
     let two = Node::join_briefly(&server, "two").await;
     let name = two.name.clone();
     let operator = operator(&server);
+    let restorable = Restorable { name: "pushed", is: |_, value| value == b"all of it" };
     two.own("a", Class::Node).await;
-    two.own("b", Class::Node).await;
+    let b = two.own("b", Class::Node).await;
+    let fence = two.ownership.fence(&crate::fleet::sandbox("b"), b.epoch);
+    two.ownership.write_fenced(&fence, "pushed", b"some of it".to_vec()).await.unwrap();
+    let moved = two.own("moved", Class::Node).await;
+    let fence = two.ownership.fence(&crate::fleet::sandbox("moved"), moved.epoch);
+    two.ownership.write_fenced(&fence, "pushed", b"all of it".to_vec()).await.unwrap();
     two.own("pushed", Class::Store).await;
     one.own("other", Class::Node).await;
-    let alive = operator.release_lost(&name).await;
+    let alive = operator.release_lost(&name, &restorable).await;
     assert!(matches!(alive, Err(OperatorError::Alive { .. })), "{alive:?}");
     two.kill();
     wait_for_end(&server, "two").await;
-    let lost = operator.release_lost(&name).await;
+    let lost = operator.release_lost(&name, &restorable).await;
     assert!(matches!(lost, Err(OperatorError::NotDead { .. })), "{lost:?}");
     operator.declare_dead(&name).await.unwrap();
-    assert_eq!(operator.release_lost(&name).await.unwrap(), 2);
-    assert_eq!(operator.release_lost(&name).await.unwrap(), 0, "nothing is left");
     let of = |id: &str| crate::fleet::sandbox(id);
+    for (released, what) in [(2, "those whose files are lost"), (0, "nothing is left")] {
+        let all = operator.release_lost(&name, &restorable).await.unwrap();
+        assert_eq!((all.released, all.kept), (released, 1), "{what}");
+        assert_eq!(all.kept_first, [of("moved")]);
+    }
+    let kept = one.ownership.read_fenced(&of("moved"), "pushed").await.unwrap().unwrap();
+    assert_eq!(kept.value, b"all of it");
     assert_eq!(one.ownership.owner_in_etcd(&of("a")).await.unwrap(), None);
     assert!(one.ownership.owner_in_etcd(&of("pushed")).await.unwrap().is_some());
     assert!(one.ownership.owner_in_etcd(&of("other")).await.unwrap().is_some());
     let owns = operator.forget(&name).await;
-    assert!(matches!(owns, Err(OperatorError::OwnsSandboxes { sandboxes: 1, .. })), "{owns:?}");
+    assert!(matches!(owns, Err(OperatorError::OwnsSandboxes { sandboxes: 2, .. })), "{owns:?}");
     one.own("a", Class::Node).await;
 }

@@ -9,7 +9,12 @@ use isolet_cluster::model::Custody;
 use isolet_cluster::ownership::Claimed;
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::ownership::STORED_BYTES_MAX;
+use isolet_cluster::ownership::StoredNote;
 use isolet_cluster::ownership::TakenOver;
+
+fn about(description: &[u8]) -> StoredNote {
+    StoredNote { description: description.to_vec(), ..StoredNote::default() }
+}
 
 #[tokio::test]
 async fn a_stored_sandbox_is_taken_over_although_its_former_node_lives() {
@@ -23,7 +28,7 @@ async fn a_stored_sandbox_is_taken_over_although_its_former_node_lives() {
         one.ownership.write_fenced(&fence, "pushed", b"p".to_vec()).await.unwrap();
         let refused = two.ownership.take_over(&key, &from, "test").await.unwrap();
         assert_eq!(refused, TakenOver::NodeAlive);
-        one.ownership.store_away(&fence, &from, None, b"about it".to_vec()).await.unwrap();
+        one.ownership.store_away(&fence, &from, about(b"about it")).await.unwrap();
         // The id stays taken, the node's list does not name it, and its description does.
         let stored = two.ownership.owner(&key).await.unwrap().unwrap();
         assert!(stored.is_stored() && stored.epoch > from.epoch && stored.node == one.name);
@@ -36,7 +41,7 @@ async fn a_stored_sandbox_is_taken_over_although_its_former_node_lives() {
         let described = two.ownership.stored(&key).await.unwrap().unwrap();
         assert_eq!((&*described.description, described.epoch), (&b"about it"[..], stored.epoch));
         // The former owner can do nothing any more, and a repetition says why.
-        let again = one.ownership.store_away(&fence, &from, None, Vec::new()).await;
+        let again = one.ownership.store_away(&fence, &from, about(b"")).await;
         let Err(OwnershipError::Stale { owner: Some(owner), .. }) = again else {
             panic!("{again:?}")
         };
@@ -66,7 +71,7 @@ async fn of_many_takeovers_of_a_stored_sandbox_one_wins() {
     let key = sandbox("s");
     let from = nodes[0].own("s", Class::Store).await;
     let fence = nodes[0].ownership.fence(&key, from.epoch);
-    nodes[0].ownership.store_away(&fence, &from, None, Vec::new()).await.unwrap();
+    nodes[0].ownership.store_away(&fence, &from, about(b"")).await.unwrap();
     let stored = nodes[1].ownership.owner(&key).await.unwrap().unwrap();
     let attempts: Vec<_> = (0..20)
         .map(|index| {
@@ -96,7 +101,7 @@ async fn stored_sandboxes_are_listed_by_tenant_and_deleted_by_any_node() {
     for id in ["a", "b", "c"] {
         let from = one.own(id, Class::Store).await;
         let fence = one.ownership.fence(&sandbox(id), from.epoch);
-        one.ownership.store_away(&fence, &from, None, id.into()).await.unwrap();
+        one.ownership.store_away(&fence, &from, about(id.as_bytes())).await.unwrap();
     }
     let page = two.ownership.stored_of_tenant("t", None, 2).await.unwrap();
     let ids: Vec<_> = page.sandboxes.iter().map(|one| one.sandbox.id()).collect();
@@ -106,16 +111,16 @@ async fn stored_sandboxes_are_listed_by_tenant_and_deleted_by_any_node() {
     assert!(two.ownership.stored_of_tenant("other", None, 9).await.unwrap().sandboxes.is_empty());
     assert_eq!(two.ownership.count("t").await.unwrap(), 3, "they count for their tenant");
     let fence = two.ownership.fence(&sandbox("a"), page.sandboxes[0].epoch);
-    two.ownership.release_stored(&fence).await.unwrap();
+    two.ownership.release_stored(&fence, None).await.unwrap();
     assert_eq!(two.ownership.owner(&sandbox("a")).await.unwrap(), None);
     assert_eq!(two.ownership.stored(&sandbox("a")).await.unwrap(), None);
-    let again = two.ownership.release_stored(&fence).await;
+    let again = two.ownership.release_stored(&fence, None).await;
     assert!(matches!(again, Err(OwnershipError::Stale { owner: None, .. })), "{again:?}");
     // One that was taken over in between is not deleted.
     let b = one.ownership.owner(&sandbox("b")).await.unwrap().unwrap();
     one.ownership.take_over(&sandbox("b"), &b, "test").await.unwrap();
     let fence = two.ownership.fence(&sandbox("b"), b.epoch);
-    let late = two.ownership.release_stored(&fence).await;
+    let late = two.ownership.release_stored(&fence, None).await;
     assert!(matches!(late, Err(OwnershipError::Stale { owner: Some(_), .. })), "{late:?}");
 }
 
@@ -126,7 +131,78 @@ async fn a_description_that_is_too_long_stores_nothing() {
     let from = one.own("s", Class::Store).await;
     let fence = one.ownership.fence(&sandbox("s"), from.epoch);
     let long = vec![b' '; STORED_BYTES_MAX + 1];
-    let refused = one.ownership.store_away(&fence, &from, None, long).await;
+    let refused = one.ownership.store_away(&fence, &from, about(&long)).await;
     assert!(matches!(refused, Err(OwnershipError::TooLarge { .. })), "{refused:?}");
     one.ownership.check(&fence).await.unwrap();
+}
+
+#[tokio::test]
+async fn stored_sandboxes_are_listed_by_the_end_of_their_lifetime() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let store = async |id: &str, ends_at_ms| {
+        let from = one.own(id, Class::Store).await;
+        let fence = one.ownership.fence(&sandbox(id), from.epoch);
+        let note = StoredNote { ends_at_ms, ..StoredNote::default() };
+        one.ownership.store_away(&fence, &from, note).await.unwrap();
+        one.ownership.owner(&sandbox(id)).await.unwrap().unwrap()
+    };
+    let late = store("a", Some(1_000)).await;
+    let early = store("b", Some(20)).await;
+    let next = store("c", Some(300)).await;
+    store("d", None).await;
+    let endings = async |until_ms| one.ownership.endings(until_ms, None, 10).await.unwrap();
+    let ids = async |until_ms| {
+        let all = endings(until_ms).await.into_iter();
+        all.map(|one| one.sandbox.id().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(19).await, [""; 0]);
+    assert_eq!(ids(999).await, ["b", "c"]);
+    assert_eq!(ids(1_000).await, ["b", "c", "a"]);
+    // A takeover and a deletion end that, and a later record is not forgotten for an earlier one.
+    let read = endings(999).await;
+    assert_eq!(early.ends_at_ms, Some(20));
+    let rest = one.ownership.endings(1_000, Some(&read[0]), 1).await.unwrap();
+    assert_eq!(rest, read[1..], "behind the first one");
+    one.ownership.take_over(&sandbox("b"), &early, "test").await.unwrap();
+    assert_eq!(ids(1_000).await, ["c", "a"]);
+    let fence = one.ownership.fence(&sandbox("a"), late.epoch);
+    one.ownership.release_stored(&fence, late.ends_at_ms).await.unwrap();
+    let taken = one.ownership.take_over(&sandbox("c"), &next, "test").await.unwrap();
+    let TakenOver::Won(owner) = taken else { panic!("{taken:?}") };
+    let fence = one.ownership.fence(&sandbox("c"), owner.epoch);
+    let note = StoredNote { ends_at_ms: Some(300), ..StoredNote::default() };
+    one.ownership.store_away(&fence, &owner, note).await.unwrap();
+    one.ownership.forget_ending(&read[1]).await.unwrap();
+    assert_eq!(ids(1_000).await, ["c"]);
+    one.ownership.forget_ending(&endings(1_000).await[0]).await.unwrap();
+    assert_eq!(ids(1_000).await, [""; 0]);
+}
+
+/// Nodes of earlier versions stored sandboxes away without listing them by the end of their lifetime.
+#[tokio::test]
+async fn the_end_of_what_an_earlier_version_stored_away_is_added_unless_it_has_changed() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    for id in ["a", "b", "c"] {
+        let from = one.own(id, Class::Store).await;
+        let fence = one.ownership.fence(&sandbox(id), from.epoch);
+        one.ownership.store_away(&fence, &from, about(id.as_bytes())).await.unwrap();
+    }
+    let first = one.ownership.stored_of_all(None, 2).await.unwrap();
+    assert!(first.has_more && first.sandboxes.len() == 2, "{first:?}");
+    let second = one.ownership.stored_of_all(Some(&first.sandboxes[1].sandbox), 2).await.unwrap();
+    assert!(!second.has_more && second.sandboxes.len() == 1, "{second:?}");
+    let stored = &first.sandboxes[0];
+    let owner = one.ownership.owner(&stored.sandbox).await.unwrap().unwrap();
+    one.ownership.add_ending(stored, &owner, 20).await.unwrap();
+    let listed = one.ownership.endings(20, None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|one| &one.sandbox).collect::<Vec<_>>(), [&stored.sandbox]);
+    let now = one.ownership.owner_in_etcd(&stored.sandbox).await.unwrap().unwrap();
+    assert!(now.is_stored() && now.ends_at_ms == Some(20), "{now:?}");
+    let described = one.ownership.stored(&stored.sandbox).await.unwrap().unwrap();
+    assert_eq!((described.epoch, described.description), (now.epoch, stored.description.clone()));
+    // Both are outdated now.
+    one.ownership.add_ending(stored, &owner, 30).await.unwrap();
+    assert_eq!(one.ownership.endings(100, None, 10).await.unwrap(), listed);
 }

@@ -1,12 +1,12 @@
 //! Performs actions: records the view first, then calls the service or etcd.
 
 use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
-use crate::store_class::pushed::{PushedRecord, discard};
+use crate::store_class::pushed::{PushedRecord, discard, note};
 use futures_util::{StreamExt as _, stream};
 use isolet_cluster::model::{Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Action, Event, Phase};
-use isolet_sandbox::{Admission, LocalSandbox};
+use isolet_sandbox::{Admission, LocalSandbox, OwnedId};
 use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -157,6 +157,7 @@ impl OwnershipDriver {
         }
         match self.ownership.release(&self.ownership.fence(&key, epoch)).await {
             Ok(()) => {
+                self.service.returns(&sandbox.tenant, &sandbox.id);
                 let unneeded = stored.unwrap_or_default().automatic().collect();
                 discard(&self.service, &sandbox.tenant, unneeded);
                 released
@@ -179,12 +180,9 @@ impl OwnershipDriver {
     ) -> Option<Event> {
         let epoch = owner.epoch;
         let fence = self.ownership.fence(key, epoch);
-        let description = stored.description.clone().unwrap_or_default().into_bytes();
-        match self
-            .ownership
-            .store_away(&fence, owner, stored.destination.clone(), description)
-            .await
-        {
+        let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
+        let note = note(&self.service, &id, stored, stored.destination.clone());
+        match self.ownership.store_away(&fence, owner, note).await {
             Ok(()) => {
                 info!(%sandbox, "stored away: any node can restore it from the object store");
                 Some(Event::Released { epoch })

@@ -1,12 +1,12 @@
 //! Records from which snapshots other nodes restore a sandbox, with the epoch at which this node owns it.
 
 use crate::ownership_driver::{OwnershipDriver, key};
-use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, discard};
+use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, discard, ends_at_ms};
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};
 use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
-use isolet_sandbox::{LocalSandbox, PushedSnapshot, SnapshotId, SnapshotRecords};
+use isolet_sandbox::{LocalSandbox, OwnedId, PushedSnapshot, SnapshotId, SnapshotRecords};
 use isolet_wire::node::NodeName;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -109,6 +109,8 @@ impl OwnershipDriver {
             };
             record.is_final = true;
             record.description = Some(description.to_owned());
+            let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
+            record.ends_at_ms = ends_at_ms(&self.service, &id, description.as_bytes());
             record.destination = self.destination(&key);
             record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
             Ok(true)
@@ -170,7 +172,8 @@ impl OwnershipDriver {
         written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
     }
 
-    /// Deletes what this node has pushed of a superseded sandbox, and could not record any more.
+    /// Deletes what this node has pushed of a superseded sandbox, and could not record any more. If the
+    /// fleet has no record of the sandbox at all, everything is kept.
     pub(super) fn discard_unrecorded(&self, sandbox: &LocalSandbox) {
         let service = self.service.clone();
         let ownership = self.ownership.clone();
@@ -179,10 +182,15 @@ impl OwnershipDriver {
             let mut own = service.scheduled_snapshots(&sandbox);
             let Some(key) = key(&sandbox).filter(|_| !own.is_empty()) else { return };
             match PushedRecord::read(&ownership, &key).await {
-                Ok(recorded) => {
-                    let recorded: Vec<_> = recorded.unwrap_or_default().automatic().collect();
+                Ok(Some(recorded)) => {
+                    let recorded: Vec<_> = recorded.automatic().collect();
                     own.retain(|id| !recorded.contains(id));
                     discard(&service, &sandbox.tenant, own);
+                }
+                // Not even the owner before had one: etcd may have lost its data, and these may be all
+                // that is left of the sandbox.
+                Ok(None) => {
+                    warn!(%sandbox, snapshots = ?own, "the fleet has no record of its snapshots in the object store; they stay there");
                 }
                 Err(error) => warn!(%sandbox, %error, "what it pushed last stays in the store"),
             }

@@ -16,6 +16,9 @@ pub(super) const KEY_BYTES_MAX: usize = 4 * 1024;
 /// Maximum size of the value of a network profile, in bytes: 512 rules of 260 bytes, and the
 /// description.
 pub(super) const PROFILE_BYTES_MAX: usize = 160 * 1024;
+/// Maximum size of the value of a webhook, in bytes: a URL, 32 patterns, and a label whose characters
+/// are all escaped.
+pub(super) const WEBHOOK_BYTES_MAX: usize = 16 * 1024;
 /// Maximum length of the id of an API key, in bytes.
 const KEY_ID_BYTES_MAX: usize = 64;
 /// The version of the values. Values of a later one are skipped, except for revocations.
@@ -55,6 +58,13 @@ struct KeyValue {
 struct ProfileValue {
     v: u8,
     profile: Profile,
+}
+
+/// A webhook in etcd. Tenant and id are in the name of the key.
+#[derive(Serialize, Deserialize)]
+struct WebhookValue {
+    v: u8,
+    webhook: serde_json::Map<String, Value>,
 }
 
 /// The parts of a value that all versions have.
@@ -138,6 +148,23 @@ pub(super) fn read_profile(name: &str, value: &[u8]) -> Result<Profile, BadValue
         return Err(malformed);
     }
     Ok(read.profile)
+}
+
+/// The value of a webhook; `None`: the body is no object.
+pub(super) fn of_webhook(body: &str) -> Option<Vec<u8>> {
+    let webhook = serde_json::from_str(body).ok()?;
+    Some(json(&WebhookValue { v: VERSION, webhook }))
+}
+
+/// Reads the value of a webhook, whose fields [`isolet_webhook`] checks.
+pub(super) fn read_webhook(value: &[u8]) -> Result<String, BadValue> {
+    let malformed = BadValue::Malformed("a webhook");
+    if value.len() > WEBHOOK_BYTES_MAX {
+        return Err(malformed);
+    }
+    check_version(value, malformed.clone())?;
+    let read: WebhookValue = serde_json::from_slice(value).map_err(|_| malformed.clone())?;
+    serde_json::to_string(&read.webhook).map_err(|_| malformed)
 }
 
 fn check_version(value: &[u8], malformed: BadValue) -> Result<(), BadValue> {

@@ -4,7 +4,7 @@
 use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::{key, owned_id};
-use crate::store_class::pushed::discard;
+use crate::store_class::pushed::{discard, note};
 use isolet_cluster::model::{Epoch, Label, Labels, Member, Members, Owner, SandboxKey};
 use isolet_cluster::ownership::{OwnershipError, StoredSandbox};
 use isolet_cluster::placement::{PlacementRequest, place};
@@ -73,8 +73,11 @@ impl Node {
         }
     }
 
-    /// Deletes a sandbox that no node has, with the snapshots that servers took of it. Returns whether
-    /// it still was as at this epoch.
+    /// Deletes a sandbox that no node has, with the snapshots that servers took of it, and adds its usage
+    /// to that of its tenant on this node. Returns whether it still was as at this epoch.
+    ///
+    /// If this server is killed between the deletion in etcd and its own record, the usage is lost. In the
+    /// other order, two nodes that delete it at once would both count it.
     pub(crate) async fn delete_stored_away(
         &self,
         tenant: &TenantId,
@@ -82,9 +85,19 @@ impl Node {
         epoch: Epoch,
     ) -> Result<bool, FleetError> {
         let Some(key) = key(tenant, sandbox) else { return Ok(false) };
+        let owner = self.ownership.owner_in_etcd(&key).await.map_err(|e| unavailable(&e))?;
+        let is_same = |owner: &Owner| owner.is_stored() && owner.epoch == epoch;
+        let Some(owner) = owner.filter(is_same) else { return Ok(false) };
         let stored = self.stored(&key).await.map_err(|error| unavailable(&error))?;
-        match self.ownership.release_stored(&self.ownership.fence(&key, epoch)).await {
+        let described = self.ownership.stored(&key).await.map_err(|error| unavailable(&error))?;
+        let fence = self.ownership.fence(&key, epoch);
+        match self.ownership.release_stored(&fence, owner.ends_at_ms).await {
             Ok(()) => {
+                let description = described.map(|one| one.description).unwrap_or_default();
+                let counted = self.service.count_ended(tenant, sandbox, &description).await;
+                if let Err(error) = counted {
+                    warn!(sandbox = %key, %error, "its usage is not counted");
+                }
                 discard(&self.service, tenant, stored.automatic().collect());
                 Ok(true)
             }
@@ -184,7 +197,7 @@ impl Node {
 
 impl Node {
     /// Lets any node take over a sandbox that this one has taken over, and cannot restore.
-    async fn give_back(&self, key: &SandboxKey) {
+    pub(super) async fn give_back(&self, key: &SandboxKey) {
         let given_back = async {
             let owner = self.ownership.owner_in_etcd(key).await?;
             let Some(owner) = owner.filter(|owner| self.owns(owner)) else { return Ok(()) };
@@ -192,9 +205,10 @@ impl Node {
             if !stored.is_final {
                 return Ok(());
             }
-            let description = stored.description.unwrap_or_default().into_bytes();
+            let Some(id) = owned_id(key) else { return Ok(()) };
+            let note = note(&self.service, &id, &stored, None);
             let fence = self.ownership.fence(key, owner.epoch);
-            self.ownership.store_away(&fence, &owner, None, description).await
+            self.ownership.store_away(&fence, &owner, note).await
         };
         if let Err(error) = given_back.await {
             let error: OwnershipError = error;

@@ -2,8 +2,8 @@
 //! is fenced by the epoch of the owner, and is deleted when the ownership is given up.
 
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
-use isolet_cluster::ownership::{Fence, Ownership, OwnershipError};
-use isolet_sandbox::{Error, PushedSnapshot, Service, SnapshotId, TenantId};
+use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, Restorable, StoredNote};
+use isolet_sandbox::{Error, OwnedId, PushedSnapshot, Service, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -44,6 +44,10 @@ pub(crate) struct PushedRecord {
     /// With `is_final`: the node to which it is moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) destination: Option<NodeName>,
+    /// With `is_final`, and until the restore that follows has ended: when its lifetime ends, in
+    /// milliseconds since 1970. If the node is killed during that restore, nothing else says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ends_at_ms: Option<i64>,
     /// The snapshots, newest first.
     snapshots: Vec<RecordedSnapshot>,
 }
@@ -56,6 +60,7 @@ impl Default for PushedRecord {
             is_final: false,
             description: None,
             destination: None,
+            ends_at_ms: None,
             snapshots: Vec::new(),
         }
     }
@@ -101,6 +106,7 @@ impl PushedRecord {
         self.is_final = false;
         self.description = None;
         self.destination = None;
+        self.ends_at_ms = None;
         self.snapshots.retain(|known| known.snapshot.id != new.snapshot.id);
         self.snapshots.push(new);
         self.snapshots.sort_by_key(|one| std::cmp::Reverse(one.snapshot.created_at_ms));
@@ -124,6 +130,15 @@ impl PushedRecord {
         lives_on && !self.restorable().is_empty()
     }
 
+    /// Whether the sandbox can be restored, and its lifetime was over at this time, in milliseconds since
+    /// 1970.
+    pub(crate) fn is_over(&self, service: &Service, sandbox: &OwnedId, now_ms: i64) -> bool {
+        // Records of earlier versions have only the description.
+        let described = || ends_at_ms(service, sandbox, self.description.as_deref()?.as_bytes());
+        let ends = self.ends_at_ms.or_else(described);
+        !self.restorable().is_empty() && ends.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
     /// The snapshots that can be restored, newest first.
     pub(crate) fn restorable(&self) -> &[RecordedSnapshot] {
         if self.is_deleted { &[] } else { &self.snapshots }
@@ -134,6 +149,35 @@ impl PushedRecord {
         let automatic = self.snapshots.iter().filter(|one| one.snapshot.automatic);
         automatic.map(|one| one.snapshot.id.clone())
     }
+}
+
+/// Finds sandboxes that the object store has, by their record in etcd.
+pub(crate) const RESTORABLE: Restorable<'static> = Restorable { name: NAME, is: is_restorable };
+
+/// A record that cannot be read may be one of a later version, and counts.
+fn is_restorable(owner: Option<&Owner>, record: &[u8]) -> bool {
+    let Some(owner) = owner else { return true };
+    let read = serde_json::from_slice::<PushedRecord>(record).ok();
+    read.filter(|read| read.v <= VERSION).is_none_or(|read| read.keeps(owner))
+}
+
+/// What a sandbox leaves in etcd when its node stores it away.
+pub(crate) fn note(
+    service: &Service,
+    sandbox: &OwnedId,
+    stored: &PushedRecord,
+    destination: Option<NodeName>,
+) -> StoredNote {
+    let description = stored.description.clone().unwrap_or_default().into_bytes();
+    let ends_at_ms = ends_at_ms(service, sandbox, &description);
+    StoredNote { description, destination, ends_at_ms }
+}
+
+/// When the lifetime of a sandbox with this description ends, in milliseconds since 1970. One that is paused
+/// at its end sleeps on instead.
+pub(crate) fn ends_at_ms(service: &Service, sandbox: &OwnedId, description: &[u8]) -> Option<i64> {
+    let info = service.described(&sandbox.tenant, &sandbox.id, description)?;
+    info.expires_at_ms.filter(|_| !info.pause_on_expiry)
 }
 
 /// Deletes snapshots from the object store in the background, because the store may be slow. One that

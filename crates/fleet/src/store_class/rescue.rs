@@ -1,4 +1,6 @@
-//! Takes over sandboxes of the class `store` whose node has no lease any more.
+//! Takes over sandboxes that another node can restore from the object store: those of the class `store`
+//! whose node has no lease any more, and those of any class that only the object store has. One of the
+//! class `node` is among them if its node was declared dead while it was being moved.
 
 use crate::error::unavailable;
 use crate::node::Node;
@@ -94,7 +96,11 @@ impl Node {
 
     /// The node that takes a sandbox over; `None`: this one. It must be in the region in which the
     /// sandbox was placed.
-    fn rescuer(&self, key: &SandboxKey, owner: &Owner) -> Result<Option<Peer>, FleetError> {
+    pub(super) fn rescuer(
+        &self,
+        key: &SandboxKey,
+        owner: &Owner,
+    ) -> Result<Option<Peer>, FleetError> {
         let is_node = owner.class == Class::Node;
         let may = |member: &Member| {
             member.accepts_sandboxes()
@@ -109,7 +115,7 @@ impl Node {
             sandbox: key.clone(),
             origin: self.settings.node.clone(),
             region,
-            class: Class::Store,
+            class: owner.class,
             labels: Labels::new(),
             image: None,
             snapshot_nodes: Vec::new(),
@@ -169,7 +175,7 @@ impl Node {
     async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), OwnershipError> {
         let fence = self.ownership.fence(key, owner.epoch);
         let given_up = match owner.is_stored() {
-            true => self.ownership.release_stored(&fence).await,
+            true => self.ownership.release_stored(&fence, owner.ends_at_ms).await,
             false => self.ownership.release_of(&fence, &owner.node).await,
         };
         match given_up {

@@ -1,5 +1,5 @@
-//! Restores sandboxes of the class `store` that this node owns and does not have: after a takeover, and
-//! after a restore that did not end.
+//! Restores sandboxes that this node owns and does not have: of the class `store` after a takeover, of any
+//! class after a move, and after a restore that did not end.
 //!
 //! At most one restore of a sandbox is under way; all requests for the sandbox wait for it, and none
 //! reaches a handler before it has ended, which could create an empty sandbox with the same id. A
@@ -213,6 +213,7 @@ impl Restorer {
             let fence = self.ownership.fence(key, owner.epoch);
             return match self.ownership.release(&fence).await {
                 Ok(()) => {
+                    self.service.returns(tenant, sandbox);
                     discard(&self.service, tenant, stored.automatic().collect());
                     Ok(Presence::NotOwner)
                 }
@@ -259,7 +260,7 @@ impl Restorer {
             given.map(|given| given.credentials.clone()).unwrap_or_default()
         };
         if stored.is_final {
-            // From now on it may run.
+            // From now on it may run. The end of its lifetime stays, for the sweep.
             stored.is_final = false;
             stored.description = None;
             stored.destination = None;

@@ -9,3 +9,4 @@ mod lists;
 mod node;
 mod profiles;
 mod relay;
+mod webhooks;

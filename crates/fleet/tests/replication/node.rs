@@ -6,7 +6,8 @@ use crate::relay::Relay;
 use isolet_cluster::etcd::Etcd;
 use isolet_cluster::etcd::EtcdSettings;
 use isolet_cluster::model::Keys as KeyNames;
-use isolet_fleet::replication::PutProfile;
+use isolet_fleet::replication::PutRecord;
+use isolet_fleet::replication::ReplacedRecord;
 use isolet_fleet::replication::Replication;
 use isolet_fleet::replication::ReplicationError;
 use isolet_fleet::replication::ReplicationParts;
@@ -163,12 +164,43 @@ impl Node {
         tenant: &str,
         name: &str,
         host: &str,
-    ) -> Result<PutProfile, ReplicationError> {
+    ) -> Result<PutRecord, ReplicationError> {
         self.replication().put_profile(tenant, &profile(name, host)).await
     }
 
     pub(crate) async fn remove(&self, tenant: &str, name: &str) -> Result<bool, ReplicationError> {
         self.replication().remove_profile(tenant, name).await
+    }
+
+    /// Writes a webhook of the tenant `t` with this label.
+    pub(crate) async fn put_webhook(
+        &self,
+        id: &str,
+        label: &str,
+    ) -> Result<PutRecord, ReplicationError> {
+        let body = serde_json::json!({ "label": label }).to_string();
+        self.replication().put_webhook("t", id, &body).await
+    }
+
+    /// Replaces a webhook of the tenant `t` whose label is `from`.
+    pub(crate) async fn replace_webhook(
+        &self,
+        id: &str,
+        from: &str,
+        label: &str,
+    ) -> Result<ReplacedRecord, ReplicationError> {
+        let body = |label: &str| serde_json::json!({ "label": label }).to_string();
+        self.replication().replace_webhook("t", id, &body(from), &body(label)).await
+    }
+
+    pub(crate) async fn remove_webhook(&self, id: &str) -> Result<bool, ReplicationError> {
+        self.replication().remove_webhook("t", id).await
+    }
+
+    /// All webhooks of this node: `TENANT/ID BODY`.
+    pub(crate) async fn webhooks(&self) -> Vec<String> {
+        let rows = self.store.webhooks().await.unwrap().into_iter();
+        rows.map(|row| format!("{}/{} {}", row.tenant, row.id, row.body)).collect()
     }
 
     /// All profiles of this node: `TENANT/NAME HOST`.

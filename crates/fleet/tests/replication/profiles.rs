@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::node::names;
 use crate::node::wait_for_profiles;
 use isolet_cluster::etcd::EtcdError;
-use isolet_fleet::replication::PutProfile;
+use isolet_fleet::replication::PutRecord;
 use isolet_fleet::replication::ReplicationError;
 use isolet_sandbox::profiles::PROFILES_MAX;
 
@@ -17,11 +17,11 @@ async fn a_change_holds_on_the_node_when_it_returns_and_soon_on_all() {
     let server = EtcdServer::start().await;
     let mut authority = Authority::new();
     let [a, b, c] = Node::three(&server, &mut authority).await;
-    assert_eq!(a.put("t", "web", "one.example").await.unwrap(), PutProfile::Created);
+    assert_eq!(a.put("t", "web", "one.example").await.unwrap(), PutRecord::Created);
     assert_eq!(a.profiles().await, ["t/web one.example"]);
     wait_for_profiles(&[&b, &c], &["t/web one.example"]).await;
-    assert_eq!(b.put("t", "web", "two.example").await.unwrap(), PutProfile::Replaced);
-    assert_eq!(b.put("u", "web", "u.example").await.unwrap(), PutProfile::Created);
+    assert_eq!(b.put("t", "web", "two.example").await.unwrap(), PutRecord::Replaced);
+    assert_eq!(b.put("u", "web", "u.example").await.unwrap(), PutRecord::Created);
     assert_eq!(b.profiles().await, ["t/web two.example", "u/web u.example"]);
     wait_for_profiles(&[&a, &c], &["t/web two.example", "u/web u.example"]).await;
     assert!(c.remove("t", "web").await.unwrap());
@@ -44,12 +44,12 @@ async fn the_number_of_profiles_of_a_tenant_is_bounded_in_the_fleet() {
     for n in 0..PROFILES_MAX {
         let node = if n % 2 == 0 { &a } else { &b };
         let put = node.put("t", &format!("p{n}"), "x.example").await.unwrap();
-        assert_eq!(put, PutProfile::Created);
+        assert_eq!(put, PutRecord::Created);
     }
     let max = PROFILES_MAX;
-    assert_eq!(a.put("t", "more", "x.example").await.unwrap(), PutProfile::TooMany { max });
-    assert_eq!(a.put("t", "p1", "y.example").await.unwrap(), PutProfile::Replaced);
-    assert_eq!(a.put("u", "more", "x.example").await.unwrap(), PutProfile::Created);
+    assert_eq!(a.put("t", "more", "x.example").await.unwrap(), PutRecord::TooMany { max });
+    assert_eq!(a.put("t", "p1", "y.example").await.unwrap(), PutRecord::Replaced);
+    assert_eq!(a.put("u", "more", "x.example").await.unwrap(), PutRecord::Created);
 }
 
 /// Promises: FW9.
@@ -140,7 +140,7 @@ async fn without_etcd_a_change_fails_and_changes_nothing() {
     assert!(late.try_join().await.is_err());
     late.relay.cut(false);
     late.join().await;
-    assert_eq!(late.put("t", "web", "three.example").await.unwrap(), PutProfile::Replaced);
+    assert_eq!(late.put("t", "web", "three.example").await.unwrap(), PutRecord::Replaced);
     wait_for_profiles(&[&b], &["t/web three.example"]).await;
 }
 
@@ -164,7 +164,7 @@ async fn a_profile_that_cannot_be_read_is_skipped() {
     b.leave();
     b.join().await;
     assert_eq!(b.profiles().await, expected, "its earlier state stays");
-    assert_eq!(a.put("t", "web", "two.example").await.unwrap(), PutProfile::Replaced);
+    assert_eq!(a.put("t", "web", "two.example").await.unwrap(), PutRecord::Replaced);
     wait_until(
         || "the new state".into(),
         async || b.profiles().await.contains(&"t/web two.example".to_owned()),

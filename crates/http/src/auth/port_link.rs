@@ -2,9 +2,11 @@
 //!
 //! A link contains tenant, key, sandbox, port and expiry, signed with the port's own secret, so
 //! that the server stores nothing for it. It becomes invalid when it expires, when its key is
-//! revoked, when the links of the port are revoked, or the sandbox is deleted.
+//! revoked, when the links of the port are revoked, or the sandbox is deleted. A link may contain a
+//! token that its client chose instead: see [`link_token`].
 
 use crate::auth::caller::Caller;
+use crate::auth::link_token;
 use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
 use base64::Engine;
@@ -84,7 +86,7 @@ impl SignedLink {
         text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
     }
 
-    /// What a token says, before its signature is checked. It grants nothing.
+    /// What a signed token says, before its signature is checked. It grants nothing.
     pub(crate) fn unverified(token: &str) -> Option<Self> {
         Self::parse(split(&decode(token)?)?.0)
     }
@@ -111,8 +113,19 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)
 }
 
-/// Checks a token, and returns what it grants access to now.
+/// What the token of a link says, signed or chosen by a client, before it is verified.
+pub(crate) fn unverified(token: &str) -> Option<SignedLink> {
+    SignedLink::unverified(token).or_else(|| link_token::unverified(token))
+}
+
+/// Checks the token of a link, signed or chosen by a client, and returns what it grants access to
+/// now.
 pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
+    verify_signed(service, token).or_else(|| link_token::verify(service, token))
+}
+
+/// Checks a signed token, and returns what it grants access to now.
+pub(crate) fn verify_signed(service: &Service, token: &str) -> Option<SignedLink> {
     let bytes = decode(token)?;
     let (text, mac) = split(&bytes)?;
     let link = SignedLink::parse(text)?;

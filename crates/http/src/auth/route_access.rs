@@ -12,6 +12,8 @@ pub(crate) enum RouteAccess {
     Public,
     /// No key: the path contains a signed link, which itself grants access to its port.
     SignedLink,
+    /// No key: the URL contains a token that allows one upload.
+    SignedUpload,
     /// A key. A read-only key may use GET and HEAD.
     Key,
     /// A key that is not read-only, for every method: the program behind the port decides what a
@@ -39,6 +41,8 @@ const ROUTES: [(&str, RouteAccess); 12] = [
     (MCP_PATH, RouteAccess::ChecksReadOnlyItself),
 ];
 
+/// Where clients of E2B's dialect send the files of a template.
+const UPLOAD: &str = "/templates/{name}/files/{hash}";
 /// A read-only key may create tickets for viewing a terminal.
 const TICKETS_PATH: &str = "/v1/tickets";
 
@@ -47,6 +51,9 @@ impl RouteAccess {
     pub(crate) fn of(method: &Method, path: &str) -> Self {
         if *method == Method::POST && path == TICKETS_PATH {
             return Self::ChecksReadOnlyItself;
+        }
+        if *method == Method::PUT && matches(UPLOAD, path) {
+            return Self::SignedUpload;
         }
         let route = ROUTES.iter().find(|(pattern, _)| matches(pattern, path));
         route.map_or(Self::Key, |(_, access)| *access)
@@ -137,6 +144,10 @@ mod tests {
             assert_eq!(get(path), RouteAccess::SignedLink, "{path}");
         }
         assert_eq!(get("/v1/links"), RouteAccess::Key);
+        let upload = |method| RouteAccess::of(&method, "/templates/a/files/b");
+        assert_eq!(upload(Method::PUT), RouteAccess::SignedUpload);
+        assert_eq!(upload(Method::GET), RouteAccess::Key);
+        assert_eq!(RouteAccess::of(&Method::PUT, "/templates/a/files/b/c"), RouteAccess::Key);
         assert_eq!(get(MCP_PATH), RouteAccess::ChecksReadOnlyItself);
         let tickets = RouteAccess::of(&Method::POST, TICKETS_PATH);
         assert_eq!(tickets, RouteAccess::ChecksReadOnlyItself);

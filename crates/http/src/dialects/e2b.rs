@@ -19,11 +19,12 @@ mod not_implemented;
 mod process;
 pub(crate) mod routes;
 pub(crate) mod sandboxes;
+pub(crate) mod templates;
 mod transfer;
 mod user;
 
 use crate::app::App;
-use axum::routing::{any, delete, get, post, put};
+use axum::routing::{any, get, post, put};
 use sandboxes::{create, lifecycle, list, observe, snapshots};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -47,7 +48,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .route("/sandboxes/{id}/snapshots", post(snapshots::create))
         .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/snapshots", get(snapshots::list))
-        .route("/templates/{snapshot}", delete(snapshots::delete))
+        .merge(templates::router())
         .merge(data_plane())
         .merge(not_implemented::router())
 }

@@ -207,6 +207,32 @@ pub enum NodeError {
         /// Their number.
         sandboxes: u64,
     },
+    /// The node still owns sandboxes of the class `node` that were moved to it, and that it has not
+    /// restored.
+    #[error(
+        "{kept} sandboxes of node \"{node}\" are in the object store, where a move has left them, and \
+         are not given up ({released} others were): {}",
+        named(sandboxes, *kept)
+    )]
+    OwnsRestorable {
+        /// The node.
+        node: NodeName,
+        /// How many others were given up.
+        released: usize,
+        /// Their number.
+        kept: usize,
+        /// Some of them as `TENANT/ID`.
+        sandboxes: Vec<String>,
+    },
+}
+
+/// The sandboxes, of `all`.
+fn named(sandboxes: &[String], all: usize) -> String {
+    let names = sandboxes.join(", ");
+    match all.saturating_sub(sandboxes.len()) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
 }
 
 /// Where a sandbox is, and why.

@@ -159,6 +159,13 @@ impl From<NodeError> for ApiError {
                 message,
                 "give their ids up with ?release=true, or wait until others have taken them over",
             ),
+            NodeError::OwnsRestorable { .. } => Self::new(
+                StatusCode::CONFLICT,
+                "node_owns_restorable",
+                message,
+                "GET /v1/sandboxes/{id} of each with a key of its tenant restores it on another node, and \
+                 DELETE deletes it; then repeat this",
+            ),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::caller::Caller;
 use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
-use crate::auth::port_link::{self, SignedLink};
+use crate::auth::port_link;
 use crate::fleet::Whereabouts;
 use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::errors;
@@ -45,7 +45,7 @@ impl LinkRequests<'_> {
     /// 429 after too many requests with invalid links, and errors of the fleet.
     pub(crate) async fn by_path(&self, request: Request<Body>) -> Result<LinkAnswer, ApiError> {
         let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
-        let Some(link) = SignedLink::unverified(token) else {
+        let Some(link) = port_link::unverified(token) else {
             return Ok(LinkAnswer::Here(request));
         };
         let tenant = link.caller.tenant;

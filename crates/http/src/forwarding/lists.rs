@@ -3,6 +3,8 @@
 //! Every list is sorted by id, so the id after which a page begins is the position in the list of
 //! each node. A node that does not answer is named in the response; its entries are missing.
 
+pub(crate) mod stored;
+
 use crate::auth::caller::Caller;
 use crate::dialects::e2b::routes::{NEXT_TOKEN, started_token};
 use crate::fleet::joined::JoinedFleet;

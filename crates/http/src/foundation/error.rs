@@ -1,8 +1,10 @@
 //! The error response: a code for programs, a message, and what to do next.
 
 pub(crate) mod agent;
+mod build;
 mod image;
 mod service;
+mod webhook;
 
 use crate::foundation::extensions::ErrorCode;
 use axum::Json;

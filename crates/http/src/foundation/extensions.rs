@@ -48,6 +48,18 @@ impl Scheme {
 #[derive(Debug, Clone)]
 pub(crate) struct AuditedSandbox(pub(crate) SandboxId);
 
+/// The id of the API key that a request has created, which its path does not name.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditedKey(pub(crate) String);
+
+/// The name that a request has given an image, which its path does not contain.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditedImage(pub(crate) String);
+
+/// The id of the webhook that a request has created, which its path does not name.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditedWebhook(pub(crate) String);
+
 /// The error code of a response, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorCode(pub(crate) &'static str);

@@ -21,6 +21,8 @@ use std::time::Duration;
 pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long a client may take to send a JSON body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of a wrong value an error shows.
+const GOT_BYTES_MAX: usize = 60;
 
 /// A JSON body of one type, and its bytes. A missing body counts as an empty object.
 pub(crate) struct StrictJson<T> {
@@ -98,6 +100,11 @@ fn reword(said: &str) -> String {
     // The parser puts numbers between words and backquotes.
     let got = ["integer `", "floating point `"].iter().find_map(|kind| found.strip_prefix(kind));
     let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(found);
+    let got = match got {
+        "map" => "an object",
+        "sequence" => "an array",
+        other => &other[..other.floor_char_boundary(GOT_BYTES_MAX)],
+    };
     let expected = match expected {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
@@ -106,6 +113,8 @@ fn reword(said: &str) -> String {
         "i32" | "i64" => "a whole number",
         "a map" => "an object",
         "a sequence" => "an array",
+        // The name of a type means nothing to a client.
+        named if named.starts_with("struct ") => "an object",
         other => other,
     };
     format!("must be {expected}, not {got}")
@@ -144,9 +153,14 @@ mod tests {
     use serde_json::Value;
     use std::time::Instant;
 
+    #[derive(Debug, Default, Deserialize)]
+    struct Inner {}
+
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct TestBody {
+        #[serde(default, rename = "inner")]
+        _inner: Inner,
         #[serde(default, deserialize_with = "not_null")]
         ttl_s: Option<u64>,
         #[serde(default)]
@@ -203,7 +217,7 @@ mod tests {
     fn an_error_does_not_use_the_parsers_words() {
         let message = refused(r#"{"ttl_s":"9"}"#);
         assert_eq!(message, "ttl_s: must be a whole number, 0 or more, not string \"9\"");
-        assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not sequence");
+        assert_eq!(refused(r#"{"metadata":[]}"#), "metadata: must be an object, not an array");
         assert_eq!(refused(r#"{"ttl_s":-1}"#), "ttl_s: must be a whole number, 0 or more, not -1");
         for (number, said) in [("70000", "70000"), ("0", "0"), ("-1", "-1"), ("1.5", "1.5")] {
             let message = format!("port: must be a whole number from 1 to 65535, not {said}");
@@ -211,6 +225,9 @@ mod tests {
         }
         let wide = refused(r#"{"count":4294967296}"#);
         assert_eq!(wide, "count: must be a whole number from 0 to 4294967295, not 4294967296");
+        assert_eq!(refused(r#"{"inner":"a"}"#), "inner: must be an object, not string \"a\"");
+        let long = refused(format!(r#"{{"inner":"{}"}}"#, "\u{e9}".repeat(3000)));
+        assert!(long.len() < 120, "{long}");
     }
 
     #[test]

@@ -7,7 +7,9 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::{e2b, swerex};
-use crate::foundation::extensions::{AuditedSandbox, Peer};
+use crate::foundation::extensions::{
+    AuditedImage, AuditedKey, AuditedSandbox, AuditedWebhook, Peer,
+};
 use crate::foundation::query;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
@@ -91,6 +93,15 @@ impl AuditNote {
         else {
             return;
         };
+        if let Some(AuditedKey(id)) = response.extensions().get() {
+            entry = entry.with("key_id", id.clone());
+        }
+        if let Some(AuditedImage(name)) = response.extensions().get() {
+            entry = entry.with("image", shortened(name));
+        }
+        if let Some(AuditedWebhook(id)) = response.extensions().get() {
+            entry = entry.with("webhook", id.clone());
+        }
         let own = response.extensions().get::<AuditedSandbox>().map(|of| of.0.to_string());
         let made = || {
             let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
@@ -186,9 +197,17 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "restore") => "sandbox.create",
         ("POST", "keys") => "key.create",
         ("DELETE", "keys") => "key.revoke",
+        ("POST", "webhooks") => "webhook.create",
+        ("PATCH", "webhooks") => "webhook.update",
+        ("DELETE", "webhooks") => "webhook.delete",
+        ("POST", "rotate") => "webhook.rotate",
+        ("POST", "test") => "webhook.test",
         ("POST", "images") => "image.commit",
+        ("POST", "builds") => "image.build",
+        ("DELETE", "builds") => "image.build_cancel",
         ("POST", "pull") => "image.pull",
         ("POST", "import") => "image.import",
+        ("POST", "tag") => "image.tag",
         ("POST", "gc") => "image.collect",
         ("DELETE", "images") => "image.remove",
         ("POST", "exec") => "exec.start",
@@ -205,6 +224,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "signal") => "process.signal",
         ("POST", "stdin") => "process.stdin",
         ("POST", "wait") => return None,
+        ("PUT", "files") if route.starts_with("/v1/images/") => "image.upload",
         ("PUT", "files" | "file") | ("POST", "upload") => "file.write",
         ("DELETE", "files") if named => "file.remove",
         ("POST", "files") => "file.order",

@@ -69,7 +69,7 @@ static USES: LazyLock<HashMap<&'static str, ConnectionUse>> =
     LazyLock::new(|| ROUTES.into_iter().collect());
 
 /// Every route with requests that are not [`ConnectionKind::Call`].
-const ROUTES: [(&str, ConnectionUse); 46] = [
+const ROUTES: [(&str, ConnectionUse); 48] = [
     ("/v1/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     ("/v1/sandboxes/{id}/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     (
@@ -103,6 +103,8 @@ const ROUTES: [(&str, ConnectionUse); 46] = [
     ("/v1/sandbox/{id}/file/{*path}", ConnectionUse::Files),
     ("/v1/runs/{id}/files/upload", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/sandbox/{id}/hydrate", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/images/builds", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/images/builds/files/{files}", ConnectionUse::Files),
     ("/v1/images/import", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/snapshots/{snapshot}/push", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/store/snapshots/{snapshot}/pull", ConnectionUse::Always(ConnectionKind::Upload)),

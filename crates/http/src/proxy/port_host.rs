@@ -102,7 +102,7 @@ pub(crate) fn unverified_links<'a>(
     // With a token in the URL no cookie counts.
     let token = token(uri);
     let cookies = cookies(headers).filter(move |_| token.is_none());
-    token.into_iter().chain(cookies).filter_map(SignedLink::unverified)
+    token.into_iter().chain(cookies).filter_map(port_link::unverified)
 }
 
 fn token(uri: &Uri) -> Option<&str> {

@@ -6,8 +6,8 @@ use crate::routes::ports::{self, links, tcp};
 use crate::routes::sandboxes::{self, moving, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
-    audit, contexts, events, exec, files, health, images, keys, metrics, nodes, processes,
-    sessions, shell, snapshots, tickets,
+    audit, builds, contexts, events, exec, files, health, images, keys, metrics, nodes, processes,
+    sessions, shell, snapshots, tickets, webhooks,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -35,12 +35,22 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::current))
         .routes(routes!(keys::revoke))
+        .routes(routes!(webhooks::list, webhooks::create))
+        .routes(routes!(webhooks::get, webhooks::update, webhooks::remove))
+        .routes(routes!(webhooks::rotate))
+        .routes(routes!(webhooks::test))
         .routes(routes!(images::list, images::commit))
         .routes(routes!(images::get, images::remove))
         .routes(routes!(images::pull))
+        .routes(routes!(images::names::tag))
+        .routes(routes!(images::names::aliases))
         .routes(routes!(images::import))
         .routes(routes!(images::export))
         .routes(routes!(images::gc))
+        .routes(routes!(builds::create, builds::list))
+        .routes(routes!(builds::get, builds::cancel))
+        .routes(routes!(builds::log))
+        .routes(routes!(builds::look_for_files, builds::put_files))
         .routes(routes!(events::of_one))
         .routes(routes!(events::of_all))
         .routes(routes!(exec::alone))

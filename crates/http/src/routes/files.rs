@@ -3,6 +3,7 @@
 //! Contents are raw bytes, streamed both ways; metadata is JSON. Relative paths begin in
 //! `/workspace`. Paths are resolved inside the sandbox.
 
+pub(crate) mod changes;
 pub(crate) mod content;
 pub(crate) mod fetch;
 pub(crate) mod listing;
@@ -22,6 +23,7 @@ use crate::foundation::error::ApiError;
 use crate::foundation::json::reject_content_encoding;
 use crate::foundation::pagination::with_next_link;
 use crate::foundation::query::{self, Query};
+use crate::routes::files::changes::{CHANGES_SINCE, ChangesView};
 use crate::routes::files::fetch::{Fetched, get};
 use crate::routes::files::listing::{LIST_GLOB, views, wish};
 use crate::routes::files::upload::{receive, save};
@@ -42,7 +44,7 @@ use view::{FileView, SavedView};
 use watch_filter::{EXCLUDE, INCLUDE, WatchFilter};
 
 /// All query parameters of the requests that read.
-const READ: [&str; 13] = [
+const READ: [&str; 14] = [
     "type",
     "recursive",
     "hidden",
@@ -51,6 +53,7 @@ const READ: [&str; 13] = [
     "cursor",
     "tar",
     "watch",
+    CHANGES_SINCE,
     "search",
     "literal",
     "ignore_case",
@@ -61,12 +64,13 @@ const READ: [&str; 13] = [
 /// Query parameters that may be repeated.
 const WATCH_LISTS: [&str; 2] = [INCLUDE, EXCLUDE];
 
-/// What a read answers in JSON: the entries of a directory, or the result of a search.
+/// What a read answers in JSON: the entries of a directory, the result of a search, or changes.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum DirectoryOrSearch {
     Directory(Vec<FileView>),
     Search(FoundView),
+    Changes(ChangesView),
 }
 
 /// The routes of files, below a sandbox and below a session.
@@ -106,15 +110,19 @@ fn below() -> OpenApiRouter<App> {
 /// With `watch=1`, the server streams changes of a directory: `watching` once it watches, then
 /// `created`, `modified`, `moved`, `deleted`, `overflow` (changes were missed; list the directory
 /// again), `unwatched` and, as the last event, `gone`.
+///
+/// With `changes_since`, returns the paths that were created, modified or deleted since a version,
+/// and the version to continue from. If the changes are not known any more, the answer is 410
+/// `version_expired`: take the version `now`, then list the directory.
 #[utoipa::path(
     get, path = "/files/{*path}", operation_id = "files_read", tag = "files",
     params(
         ("id" = String, Path),
         ("path" = String, Path, description = "The path, percent-encoded. A relative path starts in `/workspace`; a path that starts with a slash (`files//etc/hosts`, `files/%2Fetc/hosts`) starts at the root of the sandbox. Slashes may be sent as they are."),
-        ("recursive" = Option<bool>, Query, description = "List, watch or archive all directories below."),
+        ("recursive" = Option<bool>, Query, description = "List, watch, compare or archive all directories below."),
         ("hidden" = Option<bool>, Query, description = "Include names that begin with a dot."),
         ("glob" = Option<String>, Query, description = "Return only matching entries. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths."),
-        ("limit" = Option<u32>, Query, description = "The most entries in a page, or lines of a search: 1 to 10000. Defaults to 1000."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page, lines of a search, or changed paths: 1 to 10000. Defaults to 1000."),
         ("cursor" = Option<String>, Query),
         ("tar" = Option<String>, Query, description = "Return a directory as a tar archive: `1`, or `zstd` for a compressed one."),
         ("search" = Option<String>, Query, description = "Return the lines that match this regular expression, in the file or in all files below the directory."),
@@ -123,16 +131,18 @@ fn below() -> OpenApiRouter<App> {
         ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
         ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
         ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
-        ("include" = Option<Vec<String>>, Query, description = "With `watch`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
-        ("exclude" = Option<Vec<String>>, Query, description = "With `watch`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
+        ("changes_since" = Option<String>, Query, description = "Return what changed in a directory since this version, the `version` of an earlier answer. `now` returns the current version and no changes."),
+        ("include" = Option<Vec<String>>, Query, description = "With `watch` and `changes_since`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
+        ("exclude" = Option<Vec<String>>, Query, description = "With `watch` and `changes_since`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
         ("type" = Option<String>, Query, description = "`file`: answer 409 `wrong_kind` if the path is a directory, instead of its entries."),
         ("Range" = Option<String>, Header),
         ("If-None-Match" = Option<String>, Header)
     ),
     responses(
-        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
+        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, changes since a version, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
         (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
         (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
+        (status = 410, description = "`version_expired`: the changes since the version are not known any more.", body = ApiError),
         (status = 416, description = "The range lies outside of the file.", body = ApiError)
     )
 )]
@@ -158,10 +168,10 @@ async fn read(
     params(
         ("id" = String, Path),
         ("path" = Option<String>, Query, description = "The directory or file. Defaults to `/workspace`."),
-        ("recursive" = Option<bool>, Query, description = "List, watch or archive all directories below."),
+        ("recursive" = Option<bool>, Query, description = "List, watch, compare or archive all directories below."),
         ("hidden" = Option<bool>, Query, description = "Include names that begin with a dot."),
         ("glob" = Option<String>, Query, description = "Return only matching entries. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths."),
-        ("limit" = Option<u32>, Query, description = "The most entries in a page, or lines of a search: 1 to 10000. Defaults to 1000."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page, lines of a search, or changed paths: 1 to 10000. Defaults to 1000."),
         ("cursor" = Option<String>, Query),
         ("tar" = Option<String>, Query, description = "Return a directory as a tar archive: `1`, or `zstd` for a compressed one."),
         ("search" = Option<String>, Query, description = "Return the lines that match this regular expression, in the file or in all files below the directory."),
@@ -170,16 +180,18 @@ async fn read(
         ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
         ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
         ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
-        ("include" = Option<Vec<String>>, Query, description = "With `watch`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
-        ("exclude" = Option<Vec<String>>, Query, description = "With `watch`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
+        ("changes_since" = Option<String>, Query, description = "Return what changed in a directory since this version, the `version` of an earlier answer. `now` returns the current version and no changes."),
+        ("include" = Option<Vec<String>>, Query, description = "With `watch` and `changes_since`: report only changes whose path matches one of these patterns. Repeatable, at most 16 patterns of 256 bytes. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths relative to the directory."),
+        ("exclude" = Option<Vec<String>>, Query, description = "With `watch` and `changes_since`: do not report changes whose path, or a directory above it, matches one of these patterns. Repeatable."),
         ("type" = Option<String>, Query, description = "`file`: answer 409 `wrong_kind` if the path is a directory, instead of its entries."),
         ("Range" = Option<String>, Header),
         ("If-None-Match" = Option<String>, Header)
     ),
     responses(
-        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
+        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, changes since a version, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
         (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
         (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
+        (status = 410, description = "`version_expired`: the changes since the version are not known any more.", body = ApiError),
         (status = 416, description = "The range lies outside of the file.", body = ApiError)
     )
 )]
@@ -215,9 +227,15 @@ async fn answer(
         return Ok(Json(DirectoryOrSearch::Search(found)).into_response());
     }
     let wish = wish(query)?;
+    if let Some(wanted) = changes::wanted(query, &path, &wish)? {
+        let filter = WatchFilter::of(query)?;
+        let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
+        let changed = changes::find(&sandbox, wanted, &filter).await?;
+        return Ok(Json(DirectoryOrSearch::Changes(changed)).into_response());
+    }
     let watched = query.flag("watch")?;
     if let Some(name) = WATCH_LISTS.iter().find(|name| !watched && query.bytes(name).is_some()) {
-        return Err(query::bad_parameter(name, "needs watch=1"));
+        return Err(query::bad_parameter(name, "needs watch=1 or changes_since"));
     }
     if watched {
         for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar", "type"] {
@@ -254,12 +272,14 @@ async fn answer(
         ("mode" = Option<String>, Query, description = "Permission bits in octal. A new file defaults to `0644`; an existing file keeps its own."),
         ("append" = Option<bool>, Query, description = "Append to the file."),
         ("untar" = Option<bool>, Query, description = "Unpack the body, a tar archive, into the directory at `path`."),
-        ("fsync" = Option<bool>, Query, description = "Answer only once the data is on the disk.")
+        ("fsync" = Option<bool>, Query, description = "Answer only once the data is on the disk."),
+        ("If-Match" = Option<String>, Header, description = "Replace the file only if it still has this `ETag`, or with `*`, only if it exists; otherwise answer 412 `file_changed` and write nothing.")
     ),
     request_body(content = inline(Binary), content_type = "application/octet-stream"),
     responses(
-        (status = 200, description = "The file was replaced, or the archive unpacked.", body = SavedView),
-        (status = 201, description = "A new file was created.", body = SavedView),
+        (status = 200, description = "The file was replaced, or the archive unpacked.", body = SavedView, headers(("ETag" = String, description = "Changes when the file changes."))),
+        (status = 201, description = "A new file was created.", body = SavedView, headers(("ETag" = String, description = "Changes when the file changes."))),
+        (status = 412, description = "The file does not have the `ETag` that was sent in `If-Match`.", body = ApiError),
         (status = 507, description = "The disk is full, by bytes or by inodes.", body = ApiError)
     )
 )]
@@ -281,8 +301,14 @@ async fn write(
     if untar && how != WriteOptions::default() {
         return Err(query::bad_parameter("untar", "cannot be combined with mode, append or fsync"));
     }
+    let expected = content::expected_file(request.headers())?;
+    if expected.is_some() && (untar || how.append) {
+        return Err(ApiError::bad_field("If-Match", "cannot be combined with append or untar"));
+    }
     reject_content_encoding(request.headers())?;
-    let sandbox = open_sandbox(&app, &caller, &target, CreateMode::Create).await?;
+    // A write that expects a file cannot succeed in a new sandbox.
+    let making = if expected.is_some() { CreateMode::Never } else { CreateMode::Create };
+    let sandbox = open_sandbox(&app, &caller, &target, making).await?;
     if untar {
         let mut writer = sandbox.file_unpack(path).await?;
         receive(request.into_body(), &mut writer).await?;
@@ -290,7 +316,7 @@ async fn write(
         let found = sandbox.file_look(path, true).await?;
         return Ok(Json(SavedView::of(path, &found.stat)).into_response());
     }
-    let (stat, created) = save(&sandbox, path, how, request).await?;
+    let (stat, created) = save(&sandbox, path, how, expected, request).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = (status, Json(SavedView::of(path, &stat))).into_response();
     Ok(content::tagged(response, &stat))

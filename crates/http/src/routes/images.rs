@@ -1,5 +1,7 @@
 //! Images: pull, list, import, export, make from snapshots, remove.
 
+pub(crate) mod names;
+
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::auth::cancellation::Cancellation;
@@ -9,6 +11,7 @@ use crate::foundation::error::ApiError;
 use crate::foundation::event_encoding::accepts_event_stream;
 use crate::foundation::json::{StrictJson, not_null, reject_content_encoding};
 use crate::foundation::query::{Query, decode_path};
+use crate::foundation::upload_body::UploadBody;
 use crate::routes::snapshots::parse_id;
 use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
 use axum::Json;
@@ -16,20 +19,18 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
 use isolet_sandbox::image::{
-    self, Image, LayerFrom, LayerProgress, Origin, Platform, PrivateFileKind, Progress,
+    self, Image, ImageChanges, LayerFrom, LayerProgress, Origin, Platform, PrivateFileKind,
+    Progress,
 };
 use isolet_sandbox::{CommitSpec, Error};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-/// How long an upload may stall.
-const STILL: Duration = Duration::from_secs(60);
 /// The shortest interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -241,7 +242,15 @@ pub(crate) async fn commit(
     let once = idempotency_key(&headers, "POST /v1/images", &body.raw)?;
     let CommitImage { snapshot, name, workspace, env, shells } = body.value;
     let snapshot = parse_id(&snapshot)?;
-    let spec = CommitSpec { snapshot, name, workspace, env, shells };
+    let spec = CommitSpec {
+        snapshot,
+        name,
+        workspace,
+        env,
+        shells,
+        changes: ImageChanges::default(),
+        more_names: Vec::new(),
+    };
     let (info, replayed) = app.service.commit_image(&caller.tenant, spec, once).await?;
     let location = format!("/v1/images/{}", info.name);
     let warnings = info.private_files.into_iter().map(|file| PrivateFileView {
@@ -484,34 +493,9 @@ pub(crate) async fn import(
     let name = query.text("name")?;
     reject_content_encoding(request.headers())?;
     let mut spool = app.service.spool_image(&caller.tenant).await?;
-    let mut body: Body = request.into_body();
-    let most = app.service.pull_timeout();
-    let end = Instant::now() + most;
-    loop {
-        let frame = timeout_at(end.min(Instant::now() + STILL), body.frame()).await;
-        let frame = frame.map_err(|_| {
-            let status = StatusCode::REQUEST_TIMEOUT;
-            if Instant::now() < end {
-                let message = "no data of the upload arrived for 60 s";
-                return ApiError::new(status, "deadline_exceeded", message, "send it again");
-            }
-            let message = format!("the upload took longer than {} s", most.as_secs());
-            ApiError::new(
-                status,
-                "deadline_exceeded",
-                message,
-                "send it faster, or ask the operator of this server to raise pull_timeout_s",
-            )
-        })?;
-        match frame {
-            None => break,
-            Some(Err(_)) => return Err(ApiError::bad_request("the upload ended early")),
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    spool.write(&bytes).await.map_err(Error::from)?;
-                }
-            }
-        }
+    let mut body = UploadBody::new(request.into_body(), app.service.pull_timeout());
+    while let Some(bytes) = body.next().await? {
+        spool.write(&bytes).await.map_err(Error::from)?;
     }
     let image = app.service.import_image(&caller.tenant, spool, name).await?;
     let view = ImageView::of(&image, caller.tenant.as_str());

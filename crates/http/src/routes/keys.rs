@@ -6,10 +6,11 @@
 use crate::app::App;
 use crate::auth::caller::{Caller, unauthorized};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::AuditedKey;
 use crate::foundation::json::{StrictJson, not_null};
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use isolet_clock::now_ms;
 use isolet_sandbox::{Key, KeyFormat, Keys, NewKey};
 use serde::{Deserialize, Serialize};
@@ -206,7 +207,7 @@ pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     body: StrictJson<CreateKey>,
-) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
+) -> Result<(StatusCode, Extension<AuditedKey>, Json<CreatedKey>), ApiError> {
     let all = of_tenant(&app, &caller).await?;
     let now = now_ms();
     let is_valid =
@@ -229,7 +230,8 @@ pub(crate) async fn create(
     }
     let new = body.value.new_key(&caller, creator)?;
     let (key, secret) = stored(&app, move |keys| keys.add(&new)).await?;
-    Ok((StatusCode::CREATED, Json(CreatedKey { secret, key: key.into() })))
+    let audited = Extension(AuditedKey(key.id.clone()));
+    Ok((StatusCode::CREATED, audited, Json(CreatedKey { secret, key: key.into() })))
 }
 
 /// Revoke an API key

@@ -34,6 +34,7 @@ pub(crate) async fn read(State(app): State<App>, caller: Caller) -> Result<Respo
 pub(crate) fn answer(app: &App) -> Result<Response, ApiError> {
     let metrics = app.service.metrics();
     app.service.sample_metrics();
+    app.webhooks.sample_metrics();
     let count = i64::try_from(app.connections.count()).unwrap_or(i64::MAX);
     metrics.requests.connections.set(count);
     for (kind, count) in ConnectionKind::ALL.into_iter().zip(app.limiter.in_progress()) {

@@ -253,10 +253,11 @@ pub(crate) async fn drain_progress(
 
 /// Declare a node dead
 ///
-/// For a node that will not return. Its lease must have ended (409 `node_alive` otherwise). All its
-/// sandboxes can be taken over from then on. The files of those of the class `node` are on that node
-/// only: `owned` of `GET /v1/nodes/{node}` counts them. If the node returns, it is not dead any more.
-/// Needs a key of the tenant `default`.
+/// For a node that will not return. Its lease must have ended (409 `node_alive` otherwise). The files of
+/// its sandboxes of the class `node` are on that node only, and no other node takes these sandboxes over:
+/// requests for them get 410 `node_dead` from then on, and deleting one frees its id. If the node returns,
+/// it is not dead any more. `owned` of `GET /v1/nodes/{node}` counts its sandboxes. Needs a key of the
+/// tenant `default`.
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/declare-dead", operation_id = "nodes_declare_dead", tag = "nodes",
     params(

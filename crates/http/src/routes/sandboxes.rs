@@ -7,6 +7,7 @@ pub(crate) mod view;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::forwarding::lists::stored::Listed;
 use crate::forwarding::{errors, lists};
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
@@ -189,6 +190,7 @@ impl CreateSandbox {
                 .transpose()
                 .map_err(|error| ApiError::bad_field("snapshot", &error.to_string()))?,
             class: class(self.class.as_deref())?,
+            as_root: false,
         })
     }
 }
@@ -313,38 +315,13 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let paging = Pagination::of(&uri, PAGE)?;
-    let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let own = page.items.into_iter();
-    let mut items: Vec<_> =
-        own.map(|info| (info.id.to_string(), view(&app, &caller, info))).collect();
-    let mut more = page.next.is_some();
-    let mut is_incomplete = false;
-    // Those that only the object store has are listed once: by the node that received the request.
-    if let Some(joined) = app.fleet.as_ref().filter(|_| !caller.forwarded) {
-        let after = paging.after.as_ref();
-        let stored = joined.fleet.stored_page(&caller.tenant, after, paging.limit).await;
-        let (stored, more_stored) = match stored {
-            Ok(stored) => stored,
-            // The sandboxes of nodes are listed without etcd.
-            Err(error) => {
-                tracing::warn!(%error, "sandboxes that only the object store has cannot be listed");
-                is_incomplete = true;
-                (Vec::new(), false)
-            }
-        };
-        more |= more_stored;
-        for one in stored {
-            let id = one.info.id.to_string();
-            items.push((id, SandboxView::from(one.info).in_store(one.region)));
-        }
-        items.sort_by(|one, other| one.0.cmp(&other.0));
-        items.dedup_by(|one, other| one.0 == other.0);
-        more |= items.len() > paging.limit;
-        items.truncate(paging.limit);
-    }
-    let last = items.last().filter(|_| more).map(|(id, _)| id.clone());
-    let items = items.into_iter().map(|(_, view)| view).collect();
-    let page = IdPage { items, last };
+    let page = lists::stored::page(&app, &caller, &paging).await?;
+    let is_incomplete = page.is_incomplete;
+    let shown = page.items.into_iter().map(|one| match one {
+        Listed::Here(info) => view(&app, &caller, info),
+        Listed::Stored(away) => SandboxView::from(away.info).in_store(away.region),
+    });
+    let page = IdPage { items: shown.collect(), last: page.last };
     let mut response = paging.answer::<SandboxView, SandboxView>("/v1/sandboxes", page);
     if is_incomplete {
         response.headers_mut().insert(lists::MISSING, lists::STORED);
@@ -412,6 +389,7 @@ pub(crate) async fn patch(
     change.disk_mib.reject("disk_mib", NO_DISK)?;
     let patch = Patch {
         ttl_s: change.ttl_s,
+        stop_lifetime: false,
         sleep_after_s: change.sleep_after_s,
         auto_resume: change.auto_resume,
         pause_on_expiry: None,

@@ -12,6 +12,7 @@ use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
 use crate::connection::{head_scanner, smuggling_guard};
 use crate::dialects::e2b::address::DataPlane;
 use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::templates;
 use crate::dialects::error_response;
 use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::links::{LinkAnswer, LinkRequests};
@@ -310,6 +311,12 @@ fn admit(
     origin::check(&shared.names, at, uri, headers)?;
     if access == RouteAccess::Public {
         return Ok(Admission::Public);
+    }
+    if access == RouteAccess::SignedUpload {
+        if let Some(Peer(address)) = request.extensions().get() {
+            shared.not_found.check(&Requester::Address(*address), Instant::now())?;
+        }
+        return templates::authenticate(&shared.app, uri).map(Admission::Key);
     }
     let caller = match redeemed {
         Some(caller) => *caller,

@@ -106,6 +106,11 @@ impl CapturedOutput {
         }
     }
 
+    /// Whether bytes were dropped.
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.out.cut > 0 || self.err.cut > 0
+    }
+
     /// The text of both streams, without exact bytes.
     pub(crate) fn texts(&self) -> [OutputText<'_>; 2] {
         [&self.out, &self.err].map(|stream| OutputText(String::from_utf8_lossy(&stream.bytes)))
@@ -115,9 +120,9 @@ impl CapturedOutput {
     pub(crate) fn fields(&self) -> OutputFields<'_> {
         let (stdout, stdout_b64) = self.out.text();
         let (stderr, stderr_b64) = self.err.text();
-        let cut = self.out.cut > 0 || self.err.cut > 0;
-        let truncated =
-            cut.then_some(Truncated { stdout_bytes: self.out.cut, stderr_bytes: self.err.cut });
+        let truncated = self
+            .is_truncated()
+            .then_some(Truncated { stdout_bytes: self.out.cut, stderr_bytes: self.err.cut });
         let text_bytes = [Some(&stdout), stdout_b64.as_ref(), Some(&stderr), stderr_b64.as_ref()]
             .into_iter()
             .flatten()

@@ -196,14 +196,13 @@ pub(crate) async fn begin(
     cancel: bool,
     default: Option<ContextSpec>,
 ) -> Result<ContextRun, ApiError> {
-    let default = default.map(|spec| (spec, code.clone()));
-    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
-    let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
-    let is_missing = matches!(first, Err(Error::Refused { reason: RefusalReason::NoShell, .. }));
-    let Some((spec, code)) = default.filter(|_| is_missing) else {
-        return first.map_err(context_error);
-    };
-    sandbox.context_open(spec, true).await.map_err(context_error)?;
+    // Asked before the run: its refusal may arrive later than `started` waits.
+    if let Some(spec) = default
+        && let Err(Error::Refused { reason: RefusalReason::NoShell, .. }) =
+            sandbox.context(id).await
+    {
+        sandbox.context_open(spec, true).await.map_err(context_error)?;
+    }
     let link = sandbox.context_run(id, code).await.map_err(context_error)?;
     ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
 }

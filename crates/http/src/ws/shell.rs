@@ -113,7 +113,9 @@ impl ShellSocket {
                 // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
                 event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event).await,
-                message = link.next(), if !unflushed => self.handle_agent(message).await,
+                message = link.next_or_sent(INPUT_BYTES_MAX), if !unflushed => {
+                    self.handle_agent(message).await
+                }
                 // A client whose input waits for its command is not read.
                 _ = clock.tick() => self.connection.tick(full),
             };
@@ -220,8 +222,8 @@ impl ShellSocket {
         }
     }
 
-    async fn handle_agent(&mut self, message: Result<AgentEvent, AgentError>) -> Flow {
-        let mut message = message.map(Some);
+    /// Handles a message of the agent, and those that have arrived behind it.
+    async fn handle_agent(&mut self, mut message: Result<Option<AgentEvent>, AgentError>) -> Flow {
         let mut bytes = 0;
         loop {
             match message {

@@ -119,7 +119,9 @@ impl TerminalSocket {
                 // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
                 event = poll_fn(|cx| connection.poll(cx, full)) => self.event(event),
-                message = link.next(), if !unflushed => self.handle_agent(message).await,
+                message = link.next_or_sent(INPUT_BYTES_MAX), if !unflushed => {
+                    self.handle_agent(message).await
+                }
                 // A client whose input waits for its program is not read.
                 _ = clock.tick() => self.connection.tick(full),
             };
@@ -176,8 +178,7 @@ impl TerminalSocket {
         self.connection.reply(frames::error(message))
     }
 
-    async fn handle_agent(&mut self, message: Result<AgentEvent, AgentError>) -> Flow {
-        let mut message = message.map(Some);
+    async fn handle_agent(&mut self, mut message: Result<Option<AgentEvent>, AgentError>) -> Flow {
         let mut bytes = 0;
         loop {
             match message {

@@ -23,6 +23,14 @@ pub struct User {
     pub home: String,
 }
 
+impl User {
+    /// The user with all rights in a sandbox.
+    #[must_use]
+    pub fn root() -> Self {
+        Self { uid: 0, gid: 0, name: "root".to_owned(), home: "/root".to_owned() }
+    }
+}
+
 /// Resolves `name`, `uid`, `name:group` or `uid:gid`. An empty text means root.
 ///
 /// # Errors

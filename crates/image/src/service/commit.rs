@@ -8,7 +8,7 @@ use super::images::{Images, Inner, LayerHold};
 use super::import_slots::ImportSlot;
 use super::layers::{blocking, discard};
 use super::quota::Allowance;
-use super::record::{BaseImage, Settings, inspect_commit};
+use super::record::{BaseImage, ImageChanges, Settings, inspect_commit};
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
 use crate::pack::{Packed, Packer, PrivateFile, SourceTree};
@@ -19,7 +19,6 @@ use crate::store::layer::{keep_split, make_tree};
 use crate::store::sessions::check_size;
 use crate::unpack::{self, LayerStats};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -69,8 +68,8 @@ pub struct CommitSource {
     pub base: Option<Root>,
     /// The first id that the files have on the disk.
     pub id_base: u32,
-    /// Variables to add to the environment of the image.
-    pub env: BTreeMap<String, String>,
+    /// What the configuration of the image has instead of that of the root.
+    pub changes: ImageChanges,
     /// The sessions with the states of their shells, at most [`SESSIONS_BYTES_MAX`](crate::SESSIONS_BYTES_MAX)
     /// bytes that only the caller understands. They become part of the image.
     pub sessions: Option<Bytes>,
@@ -84,7 +83,7 @@ pub struct CommittedLayer {
     stats: LayerStats,
     base: Option<Root>,
     has_workspace: bool,
-    env: BTreeMap<String, String>,
+    changes: ImageChanges,
     sessions: Option<Bytes>,
     /// Files of the layer that usually hold secrets; the first 100.
     pub private_files: Vec<PrivateFile>,
@@ -112,7 +111,7 @@ impl Images {
         let slot = inner.imports.begin(tenant)?;
         let allowance = inner.allowance(tenant).await?;
         let base = source.base.clone();
-        let env = source.env.clone();
+        let changes = source.changes.clone();
         let has_workspace = source.workspace.is_some();
         let (staged, mut stats, name, packed) = inner.pack(source, allowance).await?;
         stats.skipped += packed.skipped;
@@ -122,7 +121,7 @@ impl Images {
             stats,
             base,
             has_workspace,
-            env,
+            changes,
             sessions,
             private_files: packed.private_files.listed,
             private_files_count: packed.private_files.count,
@@ -131,7 +130,7 @@ impl Images {
         })
     }
 
-    /// Records the image of a layer under a name of the tenant, which other images of the tenant
+    /// Records the image of a layer under names of the tenant, which other images of the tenant
     /// lose.
     ///
     /// # Errors
@@ -139,18 +138,26 @@ impl Images {
     pub async fn record_commit(
         &self,
         tenant: &str,
-        name: &Reference,
+        names: &[Reference],
         layer: CommittedLayer,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let CommittedLayer {
-            name: new, stats, base, has_workspace, env, sessions, hold, slot, ..
+            name: new,
+            stats,
+            base,
+            has_workspace,
+            changes,
+            sessions,
+            hold,
+            slot,
+            ..
         } = layer;
         let store = Arc::clone(&self.inner.store);
-        let settings =
-            Settings { env, has_workspace, sessions: sessions.as_deref().map(SavedSessions::of) };
+        let sessions_of = sessions.as_deref().map(SavedSessions::of);
+        let settings = Settings { changes, has_workspace, sessions: sessions_of };
         let base = base.map_or(BaseImage::Host, BaseImage::Root);
         let image = blocking(move || inspect_commit(&store, &new, stats, base, settings)).await?;
-        let names = [name.to_string()];
+        let names: Vec<String> = names.iter().map(Reference::to_string).collect();
         let content = sessions.as_deref();
         let done = self.inner.store.record(image, tenant, &names, Origin::Snapshot, content);
         drop(hold);

@@ -331,11 +331,15 @@ fn config(image: &Image, layers: &[PackedLayer]) -> Value {
     if let Some(cwd) = &root.cwd {
         settings["WorkingDir"] = json!(cwd);
     }
+    let mut labels = image.labels.clone();
     if root.workspace.is_some() {
-        settings["Labels"] = json!({WORKSPACE_LABEL: "true"});
+        labels.insert(WORKSPACE_LABEL.to_owned(), "true".to_owned());
         if root.cwd.is_none() {
             settings["WorkingDir"] = json!("/workspace");
         }
+    }
+    if !labels.is_empty() {
+        settings["Labels"] = json!(labels);
     }
     let (os, architecture) = platform(image);
     let ids: Vec<String> = layers.iter().map(|layer| layer.diff_id.to_string()).collect();

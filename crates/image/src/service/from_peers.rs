@@ -150,6 +150,7 @@ impl Inner {
             names: BTreeMap::new(),
             imported: BTreeMap::new(),
             from_snapshot: BTreeMap::new(),
+            tagged: BTreeMap::new(),
             pulled_at_ms: isolet_clock::now_ms(),
             ..image
         };

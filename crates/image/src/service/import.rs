@@ -199,7 +199,7 @@ impl ArchiveMembers {
         let mut all = Self { files: BTreeMap::new(), links: BTreeMap::new() };
         let mut count = 0;
         free_space.check()?;
-        while let Some(entry) = tar.next()? {
+        while let Some(entry) = tar.next_entry()? {
             count += 1;
             if count > MEMBERS_MAX {
                 return Err(Error::large("members of the archive", MEMBERS_MAX.to_string()));

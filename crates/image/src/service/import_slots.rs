@@ -1,5 +1,8 @@
-//! Limits on parallel imports, exports and images from snapshots, for all tenants together and for each.
+//! Limits on parallel imports, exports, images from snapshots and other uploads, for all tenants
+//! together and for each.
 
+use super::images::Images;
+use crate::disk::free_space::FreeSpace;
 use crate::error::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +45,35 @@ impl ImportSlots {
         }
         *own += 1;
         Ok(ImportSlot { all: self.clone(), tenant: tenant.to_owned() })
+    }
+}
+
+/// Permits the upload of something that is no image, such as files for a build. It counts as an
+/// import until it is dropped.
+pub struct UploadSlot {
+    _slot: ImportSlot,
+    free_space: Arc<FreeSpace>,
+}
+
+impl UploadSlot {
+    /// Counts bytes that are about to be written.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the disk has too little free space.
+    pub fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        self.free_space.reserve(bytes)
+    }
+}
+
+impl Images {
+    /// Permits an upload of a tenant.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Full`].
+    pub fn upload_slot(&self, tenant: &str) -> Result<UploadSlot, Error> {
+        let slot = self.inner.imports.begin(tenant)?;
+        self.inner.free_space.check()?;
+        Ok(UploadSlot { _slot: slot, free_space: Arc::clone(&self.inner.free_space) })
     }
 }
 

@@ -33,7 +33,7 @@ impl Images {
     ///
     /// # Errors
     /// Those of [`Images::pull`]; [`Error::NotCopied`]; [`Error::NotHere`] if pulls are disabled; [`Error::ImportGone`] for an
-    /// imported image that lacks a layer.
+    /// image that lacks a layer and has its name from the tenant.
     pub async fn resolve(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
         let store = &self.inner.store;
@@ -45,8 +45,12 @@ impl Images {
             match self.missing_layer(&image.root) {
                 None if own => return Ok((image, pin)),
                 // A registry may have a different image of this name.
-                Some(layer) if image.imported(owner, &reference) => {
+                Some(layer) if image.is_own_name(owner, &reference) => {
                     return Err(Error::ImportGone { image: reference.to_string(), layer });
+                }
+                None if image.is_own_name(owner, &reference) => {
+                    let platform = &image.platform;
+                    return Err(Error::bad(format!("it is for the platform {platform}")));
                 }
                 _ => {}
             }

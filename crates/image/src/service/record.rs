@@ -4,7 +4,7 @@ use super::images::Inner;
 use super::layers::{ReadyLayers, blocking};
 use crate::disk::rooted::kind;
 use crate::error::Error;
-use crate::image_config::{ImageConfig, WORKSPACE_LABEL};
+use crate::image_config::{self, ImageConfig, LABELS_BYTES_MAX, WORKSPACE_LABEL};
 use crate::overlay::lookup::{DIRECTORY, Lookup, OverlayView, PathTarget, opaque};
 use crate::overlay::user;
 use crate::platform::Platform;
@@ -60,9 +60,22 @@ pub(crate) enum BaseImage {
     Root(Root),
 }
 
+/// What the configuration of an image of a sandbox has instead of that of the sandbox's root.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageChanges {
+    /// Variables to add to the environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory; `None`: that of the root.
+    pub cwd: Option<String>,
+    /// The user as `USER` of an image names it; `None`: that of the root.
+    pub user: Option<String>,
+    /// The labels, at most [`LABELS_BYTES_MAX`] together.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// What an image of a sandbox has besides its layers.
 pub(crate) struct Settings {
-    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) changes: ImageChanges,
     /// Whether the new layer has a workspace.
     pub(crate) has_workspace: bool,
     pub(crate) sessions: Option<SavedSessions>,
@@ -88,17 +101,39 @@ pub(crate) fn inspect_commit(
     let mut seen: HashSet<String> = layers.iter().cloned().collect();
     let below = base.layers.iter().filter(|path| path.starts_with("layers/"));
     layers.extend(below.filter(|path| seen.insert((*path).clone())).cloned());
+    let ImageChanges { env: added, cwd, user: named_user, labels } = settings.changes;
+    check_labels(&labels)?;
     let mut env = base.env;
-    env.extend(settings.env);
-    let (shell, user, lowest, topmost) = if on_host {
-        (BashSource::Own, base.user, Some(HOST_LAYER.to_owned()), None)
-    } else {
+    env.extend(added);
+    let own_view = || {
         let paths: Vec<_> = layers.iter().map(|layer| store.root.join(layer)).collect();
-        let merged = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+        OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))
+    };
+    let (shell, user, lowest, topmost) = if on_host {
+        let user = match named_user.as_deref() {
+            None => base.user,
+            Some(name) if is_root(name) => Root::of_host().user,
+            Some(name) => user::of(name, &own_view()?)?,
+        };
+        (BashSource::Own, user, Some(HOST_LAYER.to_owned()), None)
+    } else {
+        let merged = own_view()?;
         let shell = BashSource::of(&merged)?;
-        let user = user::of(&format!("{}:{}", base.user.uid, base.user.gid), &merged)?;
+        let own_user = format!("{}:{}", base.user.uid, base.user.gid);
+        let user = user::of(named_user.as_deref().unwrap_or(&own_user), &merged)?;
         store.init_layers.make(&store.staging, shell)?;
         (shell, user, None, Some(shell.init_layer()))
+    };
+    let cwd = match cwd {
+        None => base.cwd,
+        Some(cwd) => {
+            let paths = topmost.iter().chain(&layers).map(|layer| store.root.join(layer));
+            let paths: Vec<_> = paths.collect();
+            let whole = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+            let cwd = image_config::cwd(&cwd)?;
+            check_workdir(&whole, &cwd)?;
+            Some(cwd).filter(|cwd| cwd != "/")
+        }
     };
     let of = |path: &String| path.strip_prefix("layers/")?.strip_suffix("/tree").map(str::to_owned);
     let sizes = layers.iter().filter_map(of).filter_map(|name| store.layer(&name));
@@ -107,7 +142,7 @@ pub(crate) fn inspect_commit(
     let root = Root {
         layers: topmost.into_iter().chain(layers).chain(lowest).collect(),
         env,
-        cwd: base.cwd,
+        cwd,
         user,
         workspace,
     };
@@ -115,6 +150,10 @@ pub(crate) fn inspect_commit(
     let mut text = serde_json::to_vec(&root).map_err(|error| Error::Disk(error.to_string()))?;
     if let Some(sessions) = &settings.sessions {
         text.extend_from_slice(sessions.digest.as_bytes());
+    }
+    if !labels.is_empty() {
+        let of_labels = serde_json::to_vec(&labels);
+        text.extend(of_labels.map_err(|error| Error::Disk(error.to_string()))?);
     }
     Ok(Image {
         digest: Digest::of(&text).to_string(),
@@ -125,11 +164,26 @@ pub(crate) fn inspect_commit(
         shell,
         root,
         sessions: settings.sessions,
+        labels,
         pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
         from_snapshot: BTreeMap::new(),
+        tagged: BTreeMap::new(),
     })
+}
+
+/// Whether a text names root without an account.
+fn is_root(user: &str) -> bool {
+    matches!(user, "" | "root" | "0" | "0:0" | "root:root")
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
+    let bytes: usize = labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > LABELS_BYTES_MAX {
+        return Err(Error::large("its labels", format!("{LABELS_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 fn inspect(
@@ -166,10 +220,12 @@ fn inspect(
             workspace,
         },
         sessions: facts.sessions.as_deref().map(SavedSessions::of),
+        labels: config.labels,
         pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
         from_snapshot: BTreeMap::new(),
+        tagged: BTreeMap::new(),
     })
 }
 

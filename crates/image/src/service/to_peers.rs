@@ -126,7 +126,7 @@ impl Inner {
 
     fn image_to_send(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {
         let image = self.store.find(tenant, reference)?;
-        let is_own = reference.digest().is_some() || image.imported(tenant, reference);
+        let is_own = reference.digest().is_some() || image.is_own_name(tenant, reference);
         (is_own && self.store.missing_layer(&image.root.layers).is_none()).then_some(image)
     }
 

@@ -1,6 +1,7 @@
 //! The record of an image.
 
 use super::init_layer::BashSource;
+use crate::error::Error;
 use crate::overlay::user::User;
 use crate::reference::{Digest, Reference};
 use crate::unpack::LayerStats;
@@ -13,6 +14,10 @@ pub(crate) const HOST_LAYER: &str = isolet_wire::launcher::HOST_LAYER;
 pub(crate) const USR: &str = "usr";
 /// The directory in a layer that holds a workspace.
 pub(crate) const WORKSPACE: &str = "workspace";
+
+/// How many names a tenant may have for one image. The record of the image is written as a whole
+/// with each of them.
+const NAMES_MAX: usize = 128;
 
 /// The root file system of a sandbox, and how programs start in it. It is stored with the sandbox, so
 /// that it does not change when a tag moves.
@@ -42,7 +47,7 @@ impl Root {
 
     /// The root of sandboxes on the host's programs, without changes.
     pub(crate) fn of_host() -> Self {
-        let user = User { uid: 0, gid: 0, name: "root".to_owned(), home: "/root".to_owned() };
+        let user = User::root();
         let layers = vec![HOST_LAYER.to_owned()];
         Self { layers, env: BTreeMap::new(), cwd: None, user, workspace: None }
     }
@@ -69,6 +74,9 @@ pub struct Image {
     /// The sessions that its sandboxes start with; `None`: only the default session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<SavedSessions>,
+    /// The labels of its configuration, at most [`LABELS_BYTES_MAX`](crate::LABELS_BYTES_MAX).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// When it was first recorded, in ms since 1970.
     pub pulled_at_ms: i64,
     /// The references that each tenant has for it.
@@ -79,6 +87,10 @@ pub struct Image {
     /// Those of `names` that were made from a snapshot. They are never pulled from a registry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub from_snapshot: BTreeMap<String, BTreeSet<String>>,
+    /// Those of `names` that a tenant gave to an image from a registry. They are never pulled: a
+    /// registry may have a different image of such a name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tagged: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Sessions and the states of their shells, in a file of the image.
@@ -121,14 +133,14 @@ impl Image {
         }
     }
 
-    /// Whether the tenant imported or made the image under this reference. A digest matches any imported name of
-    /// the same repository.
-    pub(crate) fn imported(&self, tenant: &str, reference: &Reference) -> bool {
+    /// Whether the name is the tenant's own: it imported or made the image under this reference, or
+    /// tagged it. A digest matches any such name of the same repository.
+    pub(crate) fn is_own_name(&self, tenant: &str, reference: &Reference) -> bool {
         let same = |name: &String| {
             *name == reference.to_string()
                 || reference.digest().is_some() && same_repository(name, reference)
         };
-        [&self.imported, &self.from_snapshot]
+        [&self.imported, &self.from_snapshot, &self.tagged]
             .iter()
             .any(|all| all.get(tenant).is_some_and(|names| names.iter().any(same)))
     }
@@ -143,14 +155,26 @@ impl Image {
             names: only(&self.names).into_iter().collect(),
             imported: only(&self.imported).into_iter().collect(),
             from_snapshot: only(&self.from_snapshot).into_iter().collect(),
+            tagged: only(&self.tagged).into_iter().collect(),
             ..self.clone()
         }
+    }
+
+    /// Adds names of a tenant, at most [`NAMES_MAX`] in all.
+    pub(super) fn add_names(&mut self, tenant: &str, names: &[String]) -> Result<(), Error> {
+        let all = self.names.entry(tenant.to_owned()).or_default();
+        all.extend(names.iter().cloned());
+        if all.len() > NAMES_MAX {
+            return Err(Error::TooManyNames { digest: self.digest.clone(), limit: NAMES_MAX });
+        }
+        Ok(())
     }
 
     /// Removes a tenant's names. Returns whether it had any of them.
     pub(super) fn remove_names(&mut self, tenant: &str, names: &[String]) -> bool {
         let mut lost = false;
-        for has in [&mut self.names, &mut self.imported, &mut self.from_snapshot] {
+        let all = [&mut self.names, &mut self.imported, &mut self.from_snapshot, &mut self.tagged];
+        for has in all {
             if let Some(all) = has.get_mut(tenant) {
                 let before = all.len();
                 all.retain(|name| !names.contains(name));

@@ -14,27 +14,38 @@ const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One entry. Its content must be read from the [`TarStream`] before the next entry is requested.
 #[derive(Debug)]
-pub(crate) struct TarEntry {
-    pub(crate) path: Vec<u8>,
-    pub(crate) link: Vec<u8>,
-    pub(crate) kind: EntryType,
-    pub(crate) mode: u32,
-    pub(crate) uid: u64,
-    pub(crate) gid: u64,
-    pub(crate) mtime: Mtime,
-    pub(crate) size: u64,
-    pub(crate) xattrs: Vec<(String, Vec<u8>)>,
+pub struct TarEntry {
+    /// The name as the archive has it: at most 1 MiB, not checked otherwise.
+    pub path: Vec<u8>,
+    /// The target of a link, with the same limit.
+    pub link: Vec<u8>,
+    /// What it is.
+    pub kind: EntryType,
+    /// The permissions, up to 0o7777.
+    pub mode: u32,
+    /// The user id of the owner.
+    pub uid: u64,
+    /// The group id.
+    pub gid: u64,
+    /// The time of the last change.
+    pub mtime: Mtime,
+    /// The size of the content, in bytes.
+    pub size: u64,
+    /// The extended attributes.
+    pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
 /// A time of modification, since 1970.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mtime {
-    pub(crate) seconds: i64,
-    pub(crate) nanos: u32,
+pub struct Mtime {
+    /// Whole seconds, negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds in addition.
+    pub nanos: u32,
 }
 
 /// A tar stream, positioned in an entry.
-pub(crate) struct TarStream<R> {
+pub struct TarStream<R> {
     from: R,
     /// Unread bytes of the entry's content.
     left: u64,
@@ -75,7 +86,8 @@ impl Extra {
 }
 
 impl<R: Read> TarStream<R> {
-    pub(crate) fn new(from: R) -> Self {
+    /// A stream at the beginning of an archive.
+    pub fn new(from: R) -> Self {
         Self { from, left: 0, padding: 0, split: None }
     }
 
@@ -107,7 +119,11 @@ impl<R: Read> TarStream<R> {
     }
 
     /// Returns the next entry, and skips unread content of the last one. `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<TarEntry>, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Bad`] for an invalid archive, [`Error::TooLarge`] for names and PAX records of more
+    /// than 1 MiB, and an error that the reader wraps in its own.
+    pub fn next_entry(&mut self) -> Result<Option<TarEntry>, Error> {
         let mut extra = Extra::default();
         loop {
             self.pass()?;
@@ -160,8 +176,16 @@ impl<R: Read> TarStream<R> {
             link: link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
             kind,
             mode: header.mode().map_err(invalid("mode"))? & 0o7777,
-            uid: extra.number("uid")?.map_or_else(|| header.uid(), Ok).map_err(invalid("owner"))?,
-            gid: extra.number("gid")?.map_or_else(|| header.gid(), Ok).map_err(invalid("group"))?,
+            uid: match extra.number("uid")? {
+                Some(uid) => uid,
+                None if is_blank(&header.as_old().uid) => 0,
+                None => header.uid().map_err(invalid("owner"))?,
+            },
+            gid: match extra.number("gid")? {
+                Some(gid) => gid,
+                None if is_blank(&header.as_old().gid) => 0,
+                None => header.gid().map_err(invalid("group"))?,
+            },
             mtime: extra.mtime().unwrap_or_else(|| {
                 let seconds = i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
                 Mtime { seconds, nanos: 0 }
@@ -184,8 +208,11 @@ impl<R: Read> TarStream<R> {
     }
 
     /// Reads content of the entry; 0 at its end. What is read must go to a file, which
-    /// [`TarStream::kept`] names, or the stream must not be recorded.
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
+    /// `kept` names, or the stream must not be recorded.
+    ///
+    /// # Errors
+    /// As [`TarStream::next_entry`].
+    pub fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         if most == 0 {
             return Ok(0);
@@ -279,6 +306,11 @@ impl<R: Read> TarStream<R> {
         }
         Ok(name)
     }
+}
+
+/// Whether a number is left out, which stands for 0 as in other programs.
+fn is_blank(field: &[u8]) -> bool {
+    field.iter().all(|byte| matches!(byte, 0 | b' '))
 }
 
 fn cut() -> Error {

@@ -1,6 +1,7 @@
-//! Reads the server-sent events of a response.
+//! How clients learn what happens: reads the server-sent events of a response; `webhooks` has the others.
 
 pub(crate) mod progress;
+pub(crate) mod webhooks;
 
 use anyhow::{Context, Result, anyhow};
 use http_body_util::BodyExt;

@@ -1,7 +1,9 @@
 //! `isolet image`: pulls, lists, imports, exports and removes images, and makes them from snapshots.
 
+mod build;
 mod commit;
 mod export;
+mod upload;
 
 use super::args::format::OutputFormat;
 use super::events::progress::{Followed, follow};
@@ -9,31 +11,26 @@ use super::list::{pretty, text};
 use super::output::{print_message, sanitize, write};
 use super::{ApiClient, id};
 use anyhow::{Context, Result, anyhow};
-use bytes::Bytes;
 use clap::{Parser, Subcommand};
 use commit::CommitParts;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt;
+use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tokio::io::AsyncReadExt;
-
-/// Bytes of one read of an archive.
-const PIECE_BYTES: usize = 256 * 1024;
 
 /// Arguments of `isolet image`.
 #[derive(Parser)]
 #[command(after_help = "\
   isolet image pull python:3.12-slim
   isolet image ls
+  isolet image build -t tools:1 .
   isolet image commit --sandbox demo tools:1
   isolet image export tools:1 tools.tar
   isolet image import tools.tar --name tools:1
+  isolet image tag python:3.12-slim tools:1
   isolet image rm python:3.12-slim
   isolet image gc")]
 pub(crate) struct Args {
@@ -53,6 +50,16 @@ enum ImageCommand {
         #[arg(long)]
         platform: Option<String>,
     },
+    /// Build an image from a Dockerfile, in a sandbox on the server.
+    #[command(after_help = "\
+Instructions: FROM (one), RUN, COPY and ADD (local files), ENV, ARG, WORKDIR, USER, LABEL, CMD,
+ENTRYPOINT. EXPOSE is ignored. Any other is an error. Files that .dockerignore names are left out.
+
+Examples:
+  isolet image build -t tools:1 .
+  isolet image build -f tools.Dockerfile -t tools:1 -t tools:latest --build-arg VERSION=3 src
+  isolet create --image tools:1")]
+    Build(build::Args),
     /// List the images of the tenant.
     Ls,
     /// Import an image from an archive: an OCI layout, or the output of `docker save`.
@@ -98,6 +105,16 @@ enum ImageCommand {
         /// Archive to write; - for standard output
         file: PathBuf,
     },
+    /// Give an image another name. Another image of the tenant that has this name loses it.
+    #[command(after_help = "\
+  isolet image tag python:3.12-slim tools:1
+  isolet create --image tools:1")]
+    Tag {
+        /// A name of the image
+        source: String,
+        /// The name that it gets as well
+        name: String,
+    },
     /// Remove names of images. Removing the last name of an image removes the image.
     Rm {
         /// Names of the images to remove
@@ -115,10 +132,12 @@ enum ImageCommand {
 /// Runs a subcommand of `isolet image`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = ApiClient::find()?;
+    let is_json = args.format.is_json();
     match args.command {
         ImageCommand::Pull { image, platform } => {
             pull(&server, &image, platform, args.format.is_json()).await
         }
+        ImageCommand::Build(args) => build::run(&server, args, is_json).await,
         ImageCommand::Ls => list(&server, args.format.is_json()).await,
         ImageCommand::Import { file, name } => {
             import(&server, file, name, args.format.is_json()).await
@@ -137,6 +156,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             commit::run(&server, snapshot, sandbox, &name, parts, args.format.is_json()).await
         }
         ImageCommand::Export { image, file } => export::run(&server, &image, file).await,
+        ImageCommand::Tag { source, name } => tag(&server, &source, &name, is_json).await,
         ImageCommand::Rm { images } => remove(&server, images).await,
         ImageCommand::Gc { all } => {
             let body = json!({"all": all});
@@ -222,6 +242,18 @@ async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+async fn tag(server: &ApiClient, source: &str, name: &str, json: bool) -> Result<ExitCode> {
+    let body = json!({"image": source, "name": name});
+    let answer =
+        server.send(Method::POST, "/v1/images/tag", "application/json", Some(&body)).await?;
+    let tagged: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
+    if json {
+        return pretty(&tagged);
+    }
+    write(true, format!("{}\n", text(&tagged["name"])).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn remove(server: &ApiClient, images: Vec<String>) -> Result<ExitCode> {
     for image in images {
         let path = format!("/v1/images/{}", escaped(&image));
@@ -254,32 +286,7 @@ async fn import(
         Some(name) => format!("/v1/images/import?name={}", escaped(&name)),
         None => "/v1/images/import".to_owned(),
     };
-    let pieces = futures_util::stream::unfold(source, |mut source| async move {
-        let mut piece = vec![0; PIECE_BYTES];
-        match source.read(&mut piece).await {
-            Ok(0) => None,
-            Ok(count) => {
-                piece.truncate(count);
-                Some((Ok(Frame::data(Bytes::from(piece))), source))
-            }
-            Err(error) => Some((Err(error), source)),
-        }
-    });
-    let request = Request::post(path)
-        .header("host", &server.host)
-        .header("authorization", format!("Bearer {}", server.key))
-        .header("content-type", "application/x-tar")
-        .body(StreamBody::new(Box::pin(pieces)))?;
-    let stream = TokioIo::new(server.connect().await?);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
-    tokio::spawn(connection);
-    let answer =
-        sender.send_request(request).await.context("the server did not accept the archive")?;
-    let status = answer.status();
-    let response: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
-    if !status.is_success() {
-        return Err(anyhow!("{}; {}", text(&response["message"]), text(&response["hint"])));
-    }
+    let response = upload::send(server, Method::POST, &path, source).await?;
     if json {
         return pretty(&response);
     }

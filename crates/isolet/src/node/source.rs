@@ -115,6 +115,10 @@ fn explained(error: NodeError) -> anyhow::Error {
         NodeError::OwnsSandboxes { node, .. } => {
             format!("`isolet node rm {node} --release` gives up their ids")
         }
+        NodeError::OwnsRestorable { node, .. } => format!(
+            "a request for each, with a key of its tenant, restores it on another node; then `isolet node \
+             rm {node} --release` again"
+        ),
     };
     anyhow!("{error} ({next})")
 }

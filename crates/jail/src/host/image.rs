@@ -10,6 +10,7 @@ use std::{fs, io};
 
 /// Files from the host's `/etc` that programs of its `/usr` need to start. None of them holds data.
 const ETC: &[&str] = &[
+    "R",
     "adduser.conf",
     "alternatives",
     "bash.bashrc",

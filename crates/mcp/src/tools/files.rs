@@ -31,8 +31,8 @@ pub(crate) struct ReadArgs {
     sandbox: Option<String>,
     /// Offset of the first byte.
     offset: Option<u64>,
-    /// Number of bytes; 65536 by default, at most 1048576.
-    limit: Option<u64>,
+    /// Limit on the returned bytes; 65536 by default, at most 1048576.
+    max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -40,14 +40,22 @@ pub(crate) struct ReadArgs {
 pub(crate) struct WriteArgs {
     /// Relative to /workspace, or absolute. Parent directories are created.
     path: String,
-    /// Content as text.
-    text: Option<String>,
-    /// Content in base64, instead of text.
-    base64: Option<String>,
+    /// Content of the file.
+    content: String,
+    /// Encoding of the content: "utf-8" (default), or "base64" for binary data.
+    encoding: Option<Encoding>,
     /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
     /// Append to the file instead of replacing it.
     append: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+pub(crate) enum Encoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -105,9 +113,8 @@ impl McpServer {
         let api = self.api_call(&context);
         let path = api_path::file(&api.sandbox(read.sandbox), &read.path);
         let from = read.offset.unwrap_or(0);
-        let limit = read.limit.unwrap_or(READ_BYTES);
-        let limit = limit.clamp(1, READ_BYTES_MAX);
-        let range = format!("bytes={from}-{}", from.saturating_add(limit - 1));
+        let max_bytes = read.max_bytes.unwrap_or(READ_BYTES).clamp(1, READ_BYTES_MAX);
+        let range = format!("bytes={from}-{}", from.saturating_add(max_bytes - 1));
         let done: ToolResult = async {
             let ranged = [("range", range.as_str())];
             let response = api.send(Method::GET, path, &ranged, Bytes::new()).await?;
@@ -124,14 +131,14 @@ impl McpServer {
                 return Err(failure(format!("{} is a directory: use file_list", read.path)));
             }
             let body = tool_result::require_success(response)?.into_body();
-            Ok(content(&body.slice(..body.len().min(limit as usize)), from, size))
+            Ok(content(&body.slice(..body.len().min(max_bytes as usize)), from, size))
         }
         .await;
         done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "Write or append to a file. Replacing a file is atomic.",
+        description = "Write or append to a file. Replacing a file is atomic. To change a part of a file, use file_edit.",
         annotations(destructive_hint = true, idempotent_hint = true, open_world_hint = false)
     )]
     async fn file_write(
@@ -141,12 +148,14 @@ impl McpServer {
     ) -> CallToolResult {
         let api = self.api_call(&context);
         let done: ToolResult = async {
-            let bytes = match (write.text, write.base64) {
-                (Some(text), None) => Bytes::from(text),
-                (None, Some(coded)) => Bytes::from(
-                    STANDARD.decode(coded).map_err(|error| failure(format!("base64: {error}")))?,
-                ),
-                _ => return Err(failure("pass either text or base64")),
+            let bytes = match write.encoding {
+                None | Some(Encoding::Utf8) => Bytes::from(write.content),
+                Some(Encoding::Base64) => {
+                    let decoded = STANDARD.decode(write.content);
+                    Bytes::from(decoded.map_err(|error| {
+                        failure(format!("content is not valid base64: {error}"))
+                    })?)
+                }
             };
             let count = bytes.len();
             let mut path = api_path::file(&api.sandbox(write.sandbox), &write.path);

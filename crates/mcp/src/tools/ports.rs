@@ -50,8 +50,8 @@ pub(crate) struct FetchArgs {
     /// HTTP method; GET by default.
     method: Option<String>,
     /// Request body.
-    body: Option<String>,
-    /// Media type of the body; application/json by default.
+    content: Option<String>,
+    /// Media type of the content; application/json by default.
     content_type: Option<String>,
     /// Limit on the returned body in bytes; 65536 by default, at most 1048576.
     max_bytes: Option<usize>,
@@ -125,9 +125,9 @@ impl McpServer {
             let sandbox = api.sandbox(fetch.sandbox);
             let path = api_path::port(&sandbox, fetch.port, fetch.path.as_deref().unwrap_or("/"));
             let kind = fetch.content_type.as_deref().unwrap_or("application/json");
-            let kind = fetch.body.is_some().then_some(("content-type", kind));
+            let kind = fetch.content.is_some().then_some(("content-type", kind));
             let headers: Vec<_> = kind.into_iter().chain([("accept", "*/*")]).collect();
-            let body = Bytes::from(fetch.body.unwrap_or_default());
+            let body = Bytes::from(fetch.content.unwrap_or_default());
             let sent = api.send(method, path, &headers, body);
             let answered =
                 timeout(Duration::from_millis(timeout_ms), sent).await.map_err(|_| {

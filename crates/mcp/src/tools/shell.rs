@@ -25,14 +25,15 @@ pub(crate) struct RunArgs {
     command: String,
     /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// Name of another shell than the connection's own. Different shells run commands at the same time.
-    shell: Option<String>,
+    /// Id of another session than the connection's own. Different sessions run commands at the same
+    /// time.
+    session: Option<String>,
     /// Standard input; empty by default.
     stdin: Option<String>,
     /// Timeout in ms, after which the command is interrupted; 120000 by default; 0 disables it.
     timeout_ms: Option<u64>,
     /// Limit on the returned output per stream, in bytes; 65536 by default, at most 1048576.
-    max_output_bytes: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 #[tool_router(router = shell, vis = "pub(crate)")]
@@ -49,18 +50,18 @@ impl McpServer {
         let timeout_ms = args.timeout_ms.unwrap_or(TIMEOUT_MS);
         let api = self.api_call(&context).within(timeout_ms);
         let sandbox = api.sandbox(args.sandbox);
-        let shell = args.shell.unwrap_or_else(|| api.shell(&sandbox));
+        let session = args.session.unwrap_or_else(|| api.shell(&sandbox));
         let mut body = json!({
             "command": args.command,
             "timeout_ms": timeout_ms,
-            "max_output_bytes": args.max_output_bytes.unwrap_or(OUTPUT_BYTES).min(OUTPUT_BYTES_MAX),
+            "max_output_bytes": args.max_bytes.unwrap_or(OUTPUT_BYTES).min(OUTPUT_BYTES_MAX),
             "cancel_on_close": true,
         });
         if let Some(stdin) = args.stdin {
             body["stdin"] = stdin.into();
         }
         let path =
-            format!("{}/sessions/{}/exec", api_path::sandbox(&sandbox), api_path::part(&shell));
+            format!("{}/sessions/{}/exec", api_path::sandbox(&sandbox), api_path::part(&session));
         let answered = api.json(Method::POST, path, Some(&body)).await;
         answered.map_or_else(|error| error, tool_result::command)
     }

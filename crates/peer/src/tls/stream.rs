@@ -7,14 +7,14 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 /// A connection to a node whose certificate was verified. When the certificate is revoked or
 /// expires, every operation fails with [`ErrorKind::ConnectionAborted`], also those that wait.
 pub struct PeerStream {
-    tls: TlsStream<TcpStream>,
+    tls: TlsStream<BufReader<TcpStream>>,
     link: Link,
     address: SocketAddr,
 }
@@ -29,7 +29,11 @@ impl fmt::Debug for PeerStream {
 }
 
 impl PeerStream {
-    pub(super) fn new(tls: TlsStream<TcpStream>, link: Link, address: SocketAddr) -> Self {
+    pub(super) fn new(
+        tls: TlsStream<BufReader<TcpStream>>,
+        link: Link,
+        address: SocketAddr,
+    ) -> Self {
         Self { tls, link, address }
     }
 
@@ -57,7 +61,10 @@ impl PeerStream {
     fn write_side<T>(
         &mut self,
         cx: &mut Context<'_>,
-        operation: impl FnOnce(Pin<&mut TlsStream<TcpStream>>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        operation: impl FnOnce(
+            Pin<&mut TlsStream<BufReader<TcpStream>>>,
+            &mut Context<'_>,
+        ) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         self.check()?;
         let done = operation(Pin::new(&mut self.tls), cx);

@@ -6,6 +6,7 @@ use crate::format::index::{self, INDEX_BYTES_MAX, PackIndex};
 use crate::transfer::repository::{READS_AT_ONCE, TenantRepository};
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Maximum number of chunks of one tenant, about 1 TiB: the index takes 200 MiB of memory.
 const CHUNKS_MAX: usize = 2_000_000;
@@ -19,7 +20,7 @@ const INDEXES_AT_ONCE: usize = 4;
 pub(crate) struct NamedIndex {
     pub(crate) tag: Tag,
     pub(crate) doomed_at_ms: i64,
-    pub(crate) packs: Vec<PackIndex>,
+    pub(crate) packs: Arc<Vec<PackIndex>>,
 }
 
 /// Where a chunk lies.
@@ -129,12 +130,20 @@ impl TenantRepository {
                 true => self.names.doomed(&one.tag),
                 false => self.names.index(&one.tag),
             };
+            // Marks are written again when a pack is doomed again; index objects never change.
+            if !doomed && let Some(packs) = self.read_indexes.get(&name) {
+                return Ok::<_, Error>(Some(NamedIndex { tag: one.tag, doomed_at_ms: 0, packs }));
+            }
             let Some(sealed) = self.objects.get(&name, INDEX_BYTES_MAX).await? else {
-                return Ok::<_, Error>(None);
+                return Ok(None);
             };
             let read = index::open(&self.keys, &name, &sealed)?;
             let doomed_at_ms = read.doomed_at_ms;
-            Ok(Some(NamedIndex { tag: one.tag, doomed_at_ms, packs: read.packs }))
+            let packs = Arc::new(read.packs);
+            if !doomed {
+                self.read_indexes.put(name, Arc::clone(&packs));
+            }
+            Ok(Some(NamedIndex { tag: one.tag, doomed_at_ms, packs }))
         });
         let mut read = futures_util::stream::iter(read).buffer_unordered(at_once);
         while let Some(index) = read.try_next().await? {

@@ -88,7 +88,7 @@ impl TenantRepository {
         let has: HashSet<ChunkId> =
             all_packs(&indexes).flat_map(|pack| &pack.chunks).map(|one| one.id).collect();
         for mark in &doomed {
-            for pack in &mark.packs {
+            for pack in mark.packs.iter() {
                 let only_here = |id: &ChunkId| needed.contains(id) && !has.contains(id);
                 if pack.chunks.iter().any(|one| only_here(&one.id)) {
                     let packs = vec![pack.clone()];
@@ -143,7 +143,7 @@ impl TenantRepository {
                 continue;
             }
             replaced.push(index.tag);
-            for pack in index.packs {
+            for pack in Arc::unwrap_or_clone(index.packs) {
                 if !is_doomed(&pack) {
                     kept.push(pack);
                     continue;
@@ -194,5 +194,5 @@ impl TenantRepository {
 
 /// All packs of index objects.
 pub(crate) fn all_packs(indexes: &[NamedIndex]) -> impl Iterator<Item = &PackIndex> {
-    indexes.iter().flat_map(|index| &index.packs)
+    indexes.iter().flat_map(|index| index.packs.iter())
 }

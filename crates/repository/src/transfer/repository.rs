@@ -9,6 +9,7 @@ use crate::format::names::{HEADER, TenantNames};
 use crate::objects::client::Objects;
 use crate::objects::connect::connect;
 use crate::objects::settings::StoreSettings;
+use crate::transfer::index_cache::IndexCache;
 use futures_util::{StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -26,6 +27,7 @@ pub struct Repository {
     pub(crate) objects: Objects,
     pub(crate) keys: Arc<RepositoryKeys>,
     pub(crate) id: RepositoryId,
+    indexes: Arc<IndexCache>,
 }
 
 /// What [`Repository::create`] did.
@@ -44,9 +46,16 @@ pub struct TenantRepository {
     pub(crate) tenant: String,
     pub(crate) names: TenantNames,
     pub(crate) keys: Arc<TenantKeys>,
+    pub(crate) read_indexes: Arc<IndexCache>,
 }
 
 impl Repository {
+    /// The id of the repository, the same for all servers that use it.
+    #[must_use]
+    pub fn id(&self) -> String {
+        hex::encode(self.id)
+    }
+
     /// Opens the repository.
     ///
     /// # Errors
@@ -63,7 +72,7 @@ impl Repository {
         let header = objects.get(HEADER, header::HEADER_BYTES_MAX).await?;
         let header = header.ok_or_else(|| Error::NoRepository(objects.shown().to_owned()))?;
         let (id, keys) = header::read(key, &header)?;
-        Ok(Self { objects, keys: Arc::new(keys), id })
+        Ok(Self { objects, keys: Arc::new(keys), id, indexes: Arc::default() })
     }
 
     /// Creates the key file and the repository, each unless it exists, and opens it.
@@ -101,6 +110,7 @@ impl Repository {
             tenant,
             names: TenantNames::new(tag),
             keys: Arc::new(self.keys.tenant(tag)),
+            read_indexes: Arc::clone(&self.indexes),
         }
     }
 }

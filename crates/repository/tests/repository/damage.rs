@@ -12,7 +12,7 @@ async fn pushed() -> Place {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_and_shortened_objects_are_found_out() {
-    let place = pushed().await;
+    let mut place = pushed().await;
     let mut count = 0;
     for kind in ["packs", "index", "snapshots"] {
         for object in place.objects(kind) {
@@ -25,6 +25,8 @@ async fn changed_and_shortened_objects_are_found_out() {
                 let is_harmless = kind == "packs" && wrong.len() > whole.len();
                 fs::write(&object, wrong).unwrap();
                 count += 1;
+                // Another server, which has read none of them before.
+                place.repository = place.open().await.unwrap();
                 let to = format!("pulled-{count}");
                 let pulled = place.pull("t", "one", &to).await;
                 match pulled {

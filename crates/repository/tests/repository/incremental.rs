@@ -44,6 +44,25 @@ async fn soak_10_mb_changed_in_1_gb_send_less_than_15_mb() {
     a_change_sends_little(1024, 10, 15_000_000).await;
 }
 
+/// Snapshots of many sandboxes do not make each push and pull slower.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_object_is_read_once() {
+    let place = Place::new().await;
+    fs::write(place.workspace().join("file"), noise(1 << 20, 1)).unwrap();
+    place.push("t", "one").await.unwrap();
+    let first = place.objects("index");
+    place.pull("t", "one", "one").await.unwrap();
+    first.iter().for_each(|object| fs::write(object, "damaged").unwrap());
+    fs::write(place.workspace().join("other"), noise(1 << 20, 2)).unwrap();
+    let second = place.push("t", "two").await.unwrap();
+    assert!(second.sent_bytes < 2 << 20, "it knows the first file: {}", second.sent_bytes);
+    place.pull("t", "two", "two").await.unwrap();
+    assert_eq!(fs::read(place.path("two/workspace/file")).unwrap(), noise(1 << 20, 1));
+    let other = place.open().await.unwrap();
+    let fresh = Place { repository: other, ..place };
+    assert!(matches!(fresh.pull("t", "two", "three").await, Err(Error::Damaged { .. })));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_that_failed_is_continued_and_was_never_visible() {
     let place = Place::new().await;

@@ -212,6 +212,16 @@ impl ShellConnection {
         Ok(self.published(event))
     }
 
+    /// Waits for the next event, or until at most `queued` bytes wait to be sent: `None`. It is
+    /// not returned if no more than that waited before. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn next_or_sent(&mut self, queued: usize) -> Result<Option<AgentEvent>, AgentError> {
+        let event = self.wire.next_or_sent(queued).await?;
+        Ok(event.map(|event| self.published(event)))
+    }
+
     /// Returns an event that has already arrived, without waiting.
     ///
     /// # Errors

@@ -280,6 +280,24 @@ impl Wire {
         }
     }
 
+    /// Waits for the next event, or until at most `queued` bytes wait to be sent, whichever comes
+    /// first: `None`. It is not returned if no more than that waited before. Cancel-safe.
+    pub(crate) async fn next_or_sent(
+        &mut self,
+        queued: usize,
+    ) -> Result<Option<AgentEvent>, AgentError> {
+        let was_over = self.waiting() > queued;
+        loop {
+            if let Some(event) = self.try_next()? {
+                return Ok(Some(event));
+            }
+            if was_over && self.waiting() <= queued {
+                return Ok(None);
+            }
+            self.stirred().await.map_err(|error| self.cause(error))?;
+        }
+    }
+
     /// Waits until bytes have arrived or more queued bytes could be sent.
     async fn stirred(&mut self) -> Result<(), AgentError> {
         if self.late.is_empty() {

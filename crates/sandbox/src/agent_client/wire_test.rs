@@ -175,6 +175,30 @@ async fn a_send_that_was_dropped_half_way_leaves_the_link_unusable() {
 }
 
 #[tokio::test]
+async fn a_reader_that_goes_on_is_noticed_without_an_event() {
+    let agent = Agent::new();
+    let mut wire = agent.wire().await;
+    let (limit, data) = (256 * 1024, vec![0; 64 * 1024]);
+    let request = AgentRequest::Stdin { id: String::new(), data, eof: false };
+    while wire.waiting() <= limit {
+        wire.push(&request).unwrap();
+    }
+    let (mut stream, _) = agent.accept().await;
+    stream.write_all(&hello()).await.unwrap();
+    let reading = tokio::spawn(async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while stream.read(&mut buffer).await.unwrap() > 0 {}
+    });
+    assert_eq!(wire.next_or_sent(limit).await.unwrap(), None);
+    assert!(wire.waiting() <= limit);
+    // Fewer bytes wait than before, but no more than the limit did.
+    let next = wire.next_or_sent(limit);
+    assert!(tokio::time::timeout(Duration::from_millis(50), next).await.is_err());
+    drop(wire);
+    reading.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_malformed_name_ends_the_link_and_a_new_one_can_be_opened() {
     let activity = Activity::Terminal { session: "a".into(), pid: 7, clients: 0, closed: None };
     let good = frame_of(&AgentResponse::Changed { activity: Some(activity), execs: 0 });

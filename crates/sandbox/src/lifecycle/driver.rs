@@ -39,7 +39,6 @@ use crate::model::record::snapshot_layers::FoldedLayers;
 use crate::model::record::{Record, View};
 use crate::model::state::{State, Transition};
 use crate::sandbox::Sandbox;
-use isolet_wire::activity::Activity;
 use isolet_wire::launcher::Spec;
 use isolet_wire::response::AgentResponse;
 pub(crate) use source::Source;
@@ -266,8 +265,8 @@ impl Driver {
                     Some(DriverCommand::Pause(answer)) => {
                         let _ = answer.send(self.pause().await);
                     }
-                    Some(DriverCommand::Resume(answer)) => {
-                        let _ = answer.send(self.resume().await);
+                    Some(DriverCommand::Resume(resumed_for, answer)) => {
+                        let _ = answer.send(self.resume(resumed_for).await);
                     }
                     Some(DriverCommand::Wake(answer)) => {
                         let _ = answer.send(self.wake().await);
@@ -338,16 +337,6 @@ impl Driver {
         self.entry.shell_states.await_shells(|id| seen.open(id)).await;
     }
 
-    fn changed(&mut self, activity: Option<Activity>, execs: u32) {
-        if self.seen.busy() {
-            self.entry.activity.touch();
-        }
-        self.seen.changed(activity.as_ref(), execs);
-        if let Some(activity) = activity {
-            self.entry.sessions.changed(&activity, true);
-        }
-    }
-
     /// Runs in the background, because calls that need a scope find it themselves.
     fn find_scopes(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
@@ -360,7 +349,7 @@ impl Driver {
     async fn on_event(&mut self, heard: Result<AgentEvent, AgentError>) {
         let error = match heard {
             Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
-                return self.changed(activity, execs);
+                return self.entry.reported(&mut self.seen, activity.as_ref(), execs);
             }
             Ok(AgentEvent::Response(AgentResponse::ShellState { shell, update })) => {
                 if let Some(wire) = &mut self.watch {

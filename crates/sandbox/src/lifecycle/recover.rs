@@ -276,6 +276,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         events: crate::model::events::Events::default(),
         trash: Arc::new(Notify::new()),
         metrics,
+        journal_memory: crate::live::entry::file_journals::JournalMemory::default(),
         stopping: false.into(),
         tasks: Mutex::default(),
         _lock: lock,

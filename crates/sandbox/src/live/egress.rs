@@ -89,6 +89,14 @@ impl Egress {
         }
     }
 
+    /// Checks that this machine can inject credentials.
+    pub(crate) async fn check_credentials(&self) -> Result<(), Error> {
+        match self.links().await?.names {
+            true => Ok(()),
+            false => Err(Error::NoWay(NO_EGRESS_PROXY.to_owned())),
+        }
+    }
+
     /// Finds or starts the process.
     async fn links(&self) -> Result<Arc<VethClient>, Error> {
         let mut up = self.up.lock().await;

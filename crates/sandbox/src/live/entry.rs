@@ -2,6 +2,7 @@
 
 pub(crate) mod background;
 pub(crate) mod denial_log;
+pub(crate) mod file_journals;
 pub(crate) mod process_records;
 pub(crate) mod recordings;
 pub(crate) mod running_copies;
@@ -9,9 +10,11 @@ pub(crate) mod running_scopes;
 pub(crate) mod secret_store;
 pub(crate) mod shell_states;
 
+use crate::agent_client::agent_activity::AgentActivity;
 use crate::agent_client::pool::{Pool, Watched};
 use crate::live::entry::background::Background;
 use crate::live::entry::denial_log::DenialLog;
+use crate::live::entry::file_journals::FileJournals;
 use crate::live::entry::process_records::ProcessRecords;
 use crate::live::entry::recordings::Recordings;
 use crate::live::entry::running_copies::RunningCopies;
@@ -74,6 +77,8 @@ pub(crate) struct SandboxEntry {
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
     /// The latest network denials.
     pub(crate) refusals: DenialLog,
+    /// What is known of its files, to find out what changed.
+    pub(crate) file_journals: FileJournals,
     /// The veth pair, if there is one.
     pub(crate) link: Mutex<Option<ReservedVeth>>,
     /// The copies of its files that are being taken.
@@ -124,6 +129,7 @@ impl SandboxEntry {
             suspended: AtomicBool::new(false),
             lost: Mutex::new(record.body.lost.clone()),
             refusals: DenialLog::default(),
+            file_journals: FileJournals::default(),
             link: Mutex::default(),
             copies: RunningCopies::new(),
             secret_store: SecretStore::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
@@ -168,6 +174,22 @@ impl SandboxEntry {
     /// The number of the veth pair, if it belongs to this run of the process.
     pub(crate) fn veth_id(&self, boot: u64) -> Option<u32> {
         self.link().filter(|link| link.boot == boot).map(|link| link.id)
+    }
+
+    /// Takes in a report of the sandbox's own agent, which had reported `seen` before.
+    pub(crate) fn reported(
+        &self,
+        seen: &mut AgentActivity,
+        shell: Option<&isolet_wire::activity::Activity>,
+        execs: u32,
+    ) {
+        if seen.busy() {
+            self.activity.touch();
+        }
+        seen.changed(shell, execs);
+        if let Some(shell) = shell {
+            self.sessions.changed(shell, true);
+        }
     }
 
     /// Waits until the sandbox is created or its creation has failed.

@@ -3,6 +3,7 @@
 use crate::agent_client::pool::Watched;
 use crate::live::disk_quota::DiskQuotas;
 use crate::live::egress::Egress;
+use crate::live::entry::file_journals::JournalMemory;
 use crate::live::idempotency::IdempotencyStore;
 use crate::live::launch_queue::Launch;
 use crate::live::launch_queue::permits::Ownership;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) snapshot_store: Arc<SnapshotStore>,
     pub(crate) space: Arc<Space>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The journals of files of all sandboxes.
+    pub(crate) journal_memory: JournalMemory,
     pub(crate) quotas: Arc<DiskQuotas>,
     pub(crate) stopping: AtomicBool,
     /// The drivers and the background tasks.

@@ -20,8 +20,8 @@ use tokio::sync::broadcast;
 const REMOVALS_MAX: usize = 1024;
 
 /// Maximum number of remembered departures. When there are more, all are forgotten; requests that are
-/// still on their way to them are minutes late.
-const DEPARTED_MAX: usize = 10_000;
+/// still on their way to them are minutes late. Held ids do not count: they must not be forgotten.
+pub(crate) const DEPARTED_MAX: usize = 10_000;
 
 /// All entries and uid ranges.
 pub(crate) struct Registry {
@@ -34,6 +34,10 @@ struct Map {
     /// Sandboxes that have left this node and live on elsewhere. A request that was on its way to one
     /// must not create an empty one with its id.
     departed: HashSet<OwnedId>,
+    /// Ids of which this node had no sandbox when the server started, although it owned them. One can be
+    /// restored at any time later, so none is forgotten before it returns. There are at most as many as the
+    /// node owned then.
+    held: HashSet<OwnedId>,
     tenants: BTreeMap<TenantId, BTreeMap<SandboxId, Arc<SandboxEntry>>>,
     /// Unused ranges are assigned first, then those that were freed longest ago.
     next_slot: u32,
@@ -47,6 +51,19 @@ impl Map {
         }
         self.departed.insert(id);
     }
+
+    fn has_departed(&self, id: &OwnedId) -> bool {
+        self.departed.contains(id) || self.held.contains(id)
+    }
+}
+
+/// Why no sandbox may be created with an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// One has left this node.
+    Departed,
+    /// This node owned the id when the server started, and had no sandbox with it.
+    Held,
 }
 
 /// The result of a reservation: a new entry, or the existing one with the id.
@@ -66,6 +83,7 @@ impl Registry {
         };
         let map = Mutex::new(Map {
             departed: HashSet::new(),
+            held: HashSet::new(),
             tenants: BTreeMap::new(),
             next_slot,
             free_slots,
@@ -116,7 +134,7 @@ impl Registry {
         make: impl FnOnce(Record) -> Arc<SandboxEntry>,
     ) -> Result<Reserved, Error> {
         let mut map = self.lock();
-        if map.departed.contains(&OwnedId { tenant: tenant.clone(), id: id.clone() }) {
+        if map.has_departed(&OwnedId { tenant: tenant.clone(), id: id.clone() }) {
             return Err(Error::Departed(id.clone()));
         }
         let count = match map.tenants.get(tenant) {
@@ -181,20 +199,30 @@ impl Registry {
         }
     }
 
-    /// This node owns the id again, so a sandbox with it may be created. Returns whether it had left.
-    pub(crate) fn returns(&self, tenant: &TenantId, id: &SandboxId) -> bool {
-        self.lock().departed.remove(&OwnedId { tenant: tenant.clone(), id: id.clone() })
+    /// A sandbox with this id may be created. Returns why none could be.
+    pub(crate) fn returns(&self, tenant: &TenantId, id: &SandboxId) -> Option<Absence> {
+        let id = OwnedId { tenant: tenant.clone(), id: id.clone() };
+        let mut map = self.lock();
+        let has_departed = map.departed.remove(&id);
+        match map.held.remove(&id) {
+            true => Some(Absence::Held),
+            false => has_departed.then_some(Absence::Departed),
+        }
     }
 
-    /// It has not returned after all.
-    pub(crate) fn leaves(&self, tenant: &TenantId, id: &SandboxId) {
-        self.lock().leaves(OwnedId { tenant: tenant.clone(), id: id.clone() });
+    /// None may be created with this id.
+    pub(crate) fn leaves(&self, tenant: &TenantId, id: &SandboxId, absence: Absence) {
+        let id = OwnedId { tenant: tenant.clone(), id: id.clone() };
+        let mut map = self.lock();
+        match absence {
+            Absence::Departed => map.leaves(id),
+            Absence::Held => drop(map.held.insert(id)),
+        }
     }
 
-    /// Whether a sandbox with this id has left this node, and none has returned.
+    /// Whether a sandbox with this id has left this node, or its id is held, and none has returned.
     pub(crate) fn has_departed(&self, tenant: &TenantId, id: &SandboxId) -> bool {
-        let map = self.lock();
-        map.departed.contains(&OwnedId { tenant: tenant.clone(), id: id.clone() })
+        self.lock().has_departed(&OwnedId { tenant: tenant.clone(), id: id.clone() })
     }
 
     /// Why there is no sandbox with this id.
@@ -202,7 +230,7 @@ impl Registry {
         let map = self.lock();
         let found = map.tenants.get(tenant).and_then(|own| own.get(id));
         let owned = OwnedId { tenant: tenant.clone(), id: id.clone() };
-        match found.is_some_and(|entry| entry.lives_on()) || map.departed.contains(&owned) {
+        match found.is_some_and(|entry| entry.lives_on()) || map.has_departed(&owned) {
             true => Error::Departed(id.clone()),
             false => Error::NoSandbox(id.clone()),
         }

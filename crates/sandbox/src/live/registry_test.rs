@@ -2,7 +2,7 @@
 
 use crate::agent_client::pool::Watched;
 use crate::live::entry::SandboxEntry;
-use crate::live::registry::{Registry, Reserved};
+use crate::live::registry::{Absence, DEPARTED_MAX, Registry, Reserved};
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
@@ -105,4 +105,22 @@ fn pages_follow_each_other() {
     let second = registry.list(&tenant, first.next.as_ref(), 2);
     assert_eq!((second.items.len(), second.next), (1, None));
     assert!(registry.list(&TenantId::parse("u").unwrap(), None, 2).items.is_empty());
+}
+
+/// Departures are forgotten when there are too many. The ids that a server holds from its start were
+/// among them, so that an empty sandbox could be created in place of one that the object store has.
+#[test]
+fn a_held_id_is_not_forgotten_with_the_departures() {
+    let registry = Registry::new(&[]);
+    let tenant = TenantId::parse("t").unwrap();
+    let id = |id: &str| SandboxId::parse(id).unwrap();
+    registry.leaves(&tenant, &id("held"), Absence::Held);
+    for number in 0..=DEPARTED_MAX {
+        registry.leaves(&tenant, &id(&format!("left{number}")), Absence::Departed);
+    }
+    assert!(!registry.has_departed(&tenant, &id("left0")));
+    assert!(matches!(reserve(&registry, "t", "held", 10), Err(Error::Departed(_))));
+    assert_eq!(registry.returns(&tenant, &id("held")), Some(Absence::Held));
+    assert_eq!(registry.returns(&tenant, &id("held")), None);
+    assert!(reserve(&registry, "t", "held", 10).is_ok());
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// How many pushes and pulls of all tenants run at the same time. One of them takes up to 150 MiB of
-/// memory, and the index of its tenant. A tenant runs one; others of it wait.
+/// memory, and the index of its tenant. A tenant runs one, so that pushes of a sandbox are recorded in their
+/// order; others of it wait.
 const RUNNING_MAX: usize = 3;
 /// How many sandboxes are restored at the same time; others wait.
 const RESTORING_MAX: usize = 4;

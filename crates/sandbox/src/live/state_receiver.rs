@@ -18,6 +18,9 @@ use tracing::warn;
 /// How long an agent may be silent while it saves all shells. The agent itself gives up after 3 s.
 const SAVE_WAIT: Duration = Duration::from_secs(10);
 
+/// How long an agent may take in all, also if it keeps reporting something.
+const SAVE_MAX: Duration = Duration::from_secs(60);
+
 /// Assembles the parts of the states that one agent sends.
 pub(crate) struct StateReceiver {
     entry: Arc<SandboxEntry>,
@@ -110,7 +113,18 @@ impl StateReceiver {
 
     /// Asks the agent to save all shells and returns what could not be saved. `changed` receives
     /// the other reports that arrive in between.
+    ///
+    /// # Errors
+    /// [`AgentError::Silent`] when that takes too long, and other errors of the connection.
     pub(crate) async fn all(
+        &mut self,
+        wire: &mut Wire,
+        changed: impl FnMut(Option<Activity>, u32),
+    ) -> Result<Vec<Lost>, Error> {
+        timeout(SAVE_MAX, self.receive_all(wire, changed)).await.map_err(|_| AgentError::Silent)?
+    }
+
+    async fn receive_all(
         &mut self,
         wire: &mut Wire,
         mut changed: impl FnMut(Option<Activity>, u32),

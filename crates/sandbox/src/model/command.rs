@@ -42,6 +42,16 @@ pub enum SleepMode {
     Forced,
 }
 
+/// For what a paused sandbox is resumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResumedFor {
+    /// A client uses it: a lifetime that was stopped begins again.
+    Client,
+    /// The server needs its agents for a moment, for example to save its shells. A lifetime that was
+    /// stopped stays so: nobody uses the sandbox, and its end would destroy it.
+    Server,
+}
+
 /// A command to a driver.
 pub(crate) enum DriverCommand {
     Patch(Box<Patch>, oneshot::Sender<Result<SandboxInfo, Error>>),
@@ -50,7 +60,7 @@ pub(crate) enum DriverCommand {
     /// Freeze all processes of the sandbox.
     Pause(oneshot::Sender<Result<SandboxInfo, Error>>),
     /// Let the processes of a paused sandbox continue.
-    Resume(oneshot::Sender<Result<SandboxInfo, Error>>),
+    Resume(ResumedFor, oneshot::Sender<Result<SandboxInfo, Error>>),
     /// Expose or hide a port. Answered with the port's new or last state.
     Expose(ExposeChange, oneshot::Sender<Result<ExposedPort, Error>>),
     /// Change the egress rules or the injected credentials.

@@ -142,6 +142,14 @@ pub enum Error {
     /// The image cannot be used.
     #[error(transparent)]
     Image(#[from] isolet_image::Error),
+    /// The operator has configured what the name of an image stands for.
+    #[error("the operator of this server lets the image name {name:?} stand for {image}")]
+    NameConfigured {
+        /// The name in the configuration.
+        name: String,
+        /// The image that it stands for.
+        image: String,
+    },
     /// The tenant has reached its limit of sandboxes.
     #[error("tenant has {max} sandboxes, the most it may have")]
     TooManySandboxes {
@@ -195,6 +203,18 @@ pub enum Error {
     /// The sandbox has reached its limit of exposed ports.
     #[error("links lead to {max} ports of the sandbox, the most there may be")]
     TooManyExposed {
+        /// The largest number that is allowed.
+        max: usize,
+    },
+    /// Another key chose this token for a URL of the port.
+    #[error("the token is in use for port {port}")]
+    LinkTokenInUse {
+        /// The port.
+        port: u16,
+    },
+    /// The sandbox has reached its limit of URLs with chosen tokens.
+    #[error("the sandbox has {max} links with chosen tokens, the most it may have")]
+    TooManyLinkTokens {
         /// The largest number that is allowed.
         max: usize,
     },
@@ -343,6 +363,9 @@ pub enum Error {
     /// The server is stopping. Sandboxes continue to run.
     #[error("the server is stopping")]
     Stopping,
+    /// The changes since a version of files are not known any more.
+    #[error("the changes since version {0} are not known any more")]
+    VersionExpired(String),
     /// There is no network profile with this name.
     #[error("no network profile {0}")]
     NoProfile(String),

@@ -72,6 +72,8 @@ pub struct SandboxSpec {
     pub snapshots: AutoSnapshotsChange,
     /// Whether the sandbox survives its node; [`SandboxClass::Node`] by default.
     pub class: SandboxClass,
+    /// Whether programs run as root instead of the user of the image.
+    pub as_root: bool,
 }
 
 /// A change of a sandbox. Fields that are `None` stay unchanged.
@@ -79,6 +81,8 @@ pub struct SandboxSpec {
 pub struct Patch {
     /// New lifetime in seconds from now; 0 means unlimited.
     pub ttl_s: Option<u64>,
+    /// Stops the lifetime, including a new one: it begins again when the sandbox is resumed or woken.
+    pub stop_lifetime: bool,
     /// New idle time before a sleep; see [`SandboxSpec::sleep_after_s`].
     pub sleep_after_s: Option<u64>,
     /// Whether a call that needs the sandbox resumes it if it is paused.

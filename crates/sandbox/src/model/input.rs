@@ -3,12 +3,14 @@
 mod command;
 mod environment;
 mod metadata;
+mod path;
 mod working_directory;
 
 pub use command::{Argv, CommandText, Program};
 pub(crate) use environment::check_merged_size;
 pub use environment::{Environment, EnvironmentChange};
 pub use metadata::Metadata;
+pub use path::absolute_path;
 pub use working_directory::WorkingDirectory;
 
 /// A client sent an invalid value.

@@ -100,8 +100,9 @@ pub(crate) struct RecordBody {
     /// Whether a call that needs the sandbox resumes it if it is paused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) auto_resume: bool,
-    /// Whether the end of its lifetime pauses the sandbox instead of destroying it. While it is
-    /// paused by that, `ttl_s` without `expires_at_ms` is the lifetime that a resume begins.
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it. While the lifetime
+    /// is stopped, by that or by a client's pause, `ttl_s` without `expires_at_ms` is the lifetime that
+    /// the next resume or wake for a client begins. A resume by the server itself leaves it stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pause_on_expiry: bool,
     /// Whether the state is `paused`. The store has it as `running` with this mark, so that an
@@ -261,6 +262,9 @@ impl RecordBody {
             new.ttl_s = check_time("ttl_s", Some(ttl_s))?;
             new.expires_at_ms = expiry(new.ttl_s);
         }
+        if patch.stop_lifetime {
+            new.expires_at_ms = None;
+        }
         if let Some(sleep_after_s) = patch.sleep_after_s {
             new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
@@ -282,6 +286,11 @@ impl RecordBody {
             new.limits = check_limits(config, limits)?;
         }
         Ok(new)
+    }
+
+    /// Whether its lifetime is stopped, and begins again when a client resumes or wakes it.
+    pub(crate) fn lifetime_is_stopped(&self) -> bool {
+        self.ttl_s.is_some() && self.expires_at_ms.is_none()
     }
 
     /// Records the ids of files that have those of the slot on disk, so that they keep their owners

@@ -4,12 +4,16 @@
 //! never on the host.
 
 mod calls;
+mod changes;
 mod stored;
 
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
+pub use changes::{ChangeQuery, FileChanges};
+
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::live::disk_quota::TenantSpace;
+pub use crate::live::entry::file_journals::journal::{ChangeKind, ChangedFile, Version};
 use crate::live::space::STEP_BYTES;
 use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
@@ -222,6 +226,7 @@ impl Sandbox {
                 | FileRequest::PackWithout { .. }
                 | FileRequest::Search { .. }
                 | FileRequest::Watch { .. }
+                | FileRequest::Fingerprints { .. }
         );
         let mut wire = self.file_wire(reads).await?;
         wire.send(&AgentRequest::File(file)).await?;

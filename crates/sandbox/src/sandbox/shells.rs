@@ -159,6 +159,15 @@ impl Sandbox {
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`].
     pub async fn exec(&self, start: ProgramSpec) -> Result<ExecConnection, Error> {
+        self.exec_as(start, 0).await
+    }
+
+    /// Starts a program as [`Sandbox::exec`] does, with this user id and the same group id; 0 stands
+    /// for the user of the sandbox. Only a sandbox whose user is root can change to another one.
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::exec`].
+    pub async fn exec_as(&self, start: ProgramSpec, uid: u32) -> Result<ExecConnection, Error> {
         let (session, scope) = match &start.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
             None => (None, None),
@@ -173,7 +182,7 @@ impl Sandbox {
             env,
             stdin: start.stdin,
             timeout_ms: start.timeout_ms,
-            uid: 0,
+            uid,
         };
         let working = start
             .session

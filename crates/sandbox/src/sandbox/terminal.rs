@@ -134,6 +134,17 @@ impl TerminalConnection {
         Ok(event)
     }
 
+    /// Waits for the next event, or until at most `queued` bytes wait to be sent: `None`. It is
+    /// not returned if no more than that waited before. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn next_or_sent(&mut self, queued: usize) -> Result<Option<AgentEvent>, AgentError> {
+        let event = self.wire.next_or_sent(queued).await?;
+        event.iter().for_each(|event| count_terminal(&self.entry.meter, event));
+        Ok(event)
+    }
+
     /// Returns an event that has already arrived, without waiting.
     ///
     /// # Errors

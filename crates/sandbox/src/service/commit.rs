@@ -11,9 +11,8 @@ use crate::model::record::image_sessions::ImageSessions;
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::Service;
 use bytes::Bytes;
-use isolet_image::{CommitSource, Image, PrivateFile, Reference, SESSIONS_BYTES_MAX};
+use isolet_image::{CommitSource, Image, ImageChanges, PrivateFile, Reference, SESSIONS_BYTES_MAX};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::info;
 
@@ -31,6 +30,10 @@ pub struct CommitSpec {
     /// Whether sandboxes from the image start with the sessions of the snapshot and the states of
     /// their shells.
     pub shells: bool,
+    /// What the image has instead of the configuration of the sandbox's image.
+    pub changes: ImageChanges,
+    /// More names of the image.
+    pub more_names: Vec<String>,
 }
 
 /// An image that was made from a snapshot.
@@ -61,21 +64,20 @@ impl Service {
         once: Option<IdempotencyKey>,
     ) -> Result<(CommitInfo, bool), Error> {
         self.inner.running()?;
-        let name = self.meant(&spec.name)?;
-        if name.digest().is_some() {
-            let reason = "must have a tag, not a digest".to_owned();
-            return Err(Error::BadField { field: "name", reason });
+        let mut names = Vec::new();
+        for name in std::iter::once(&spec.name).chain(&spec.more_names) {
+            names.push(self.new_name(name)?);
         }
         let inner = Arc::clone(&self.inner);
         let owner = tenant.clone();
         let Some(once) = once else {
-            let committing = async move { inner.commit(&owner, &spec, &name).await };
+            let committing = async move { inner.commit(&owner, &spec, &names).await };
             let committed = tokio::spawn(committing).await;
             return Ok((committed.map_err(|error| Error::Fault(error.to_string()))??, false));
         };
         let key = once.clone();
         let work = async move {
-            let info = inner.commit(&owner, &spec, &name).await?;
+            let info = inner.commit(&owner, &spec, &names).await?;
             let text = serde_json::to_string(&info);
             let text = text.map_err(|error| Error::Fault(error.to_string()))?;
             // If the server is killed in between, the next attempt makes the same image again.
@@ -120,8 +122,9 @@ impl Inner {
         self: &Arc<Self>,
         tenant: &TenantId,
         spec: &CommitSpec,
-        name: &Reference,
+        names: &[Reference],
     ) -> Result<CommitInfo, Error> {
+        let name = names.first().map(Reference::to_string).unwrap_or_default();
         self.space.check()?;
         self.quotas.check(tenant)?;
         self.snapshots.find(tenant, &spec.snapshot)?;
@@ -139,26 +142,31 @@ impl Inner {
             reason: error.to_string(),
         })?;
         let sessions = if spec.shells { Some(self.sessions_of(&snapshot).await?) } else { None };
+        let mut changes = spec.changes.clone();
+        if spec.env {
+            let own = settings.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+            changes.env = own.chain(changes.env).collect();
+        }
         let source = CommitSource {
             root: trees.root,
             usr: trees.usr,
             workspace: trees.workspace.filter(|_| spec.workspace),
             base: settings.root.clone(),
             id_base: settings.id_base.unwrap_or(isolet_jail::FILES_ID_BASE),
-            env: if spec.env { settings.env.clone() } else { BTreeMap::new() },
+            changes,
             sessions,
         };
         let mut layer = self.images.commit(tenant.as_str(), source).await?;
         pass("commit.packed").await?;
         let private_files = std::mem::take(&mut layer.private_files);
         let private_files_count = layer.private_files_count;
-        let (image, _pin) = self.images.record_commit(tenant.as_str(), name, layer).await?;
+        let (image, _pin) = self.images.record_commit(tenant.as_str(), names, layer).await?;
         pass("commit.recorded").await?;
         drop(pinned);
         info!(image = %name, %tenant, snapshot = %snapshot.id, digest = image.digest, bytes = image.stats.bytes, "image made from a snapshot");
         Ok(CommitInfo {
             image: image.for_tenant(tenant.as_str()),
-            name: name.to_string(),
+            name,
             snapshot: snapshot.id.clone(),
             private_files,
             private_files_count,

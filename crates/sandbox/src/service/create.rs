@@ -11,6 +11,7 @@ use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec};
 use crate::model::network::injected_credential::{self, CredentialSpec};
 use crate::model::record::{Record, RecordBody};
+use isolet_image::User;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -113,6 +114,7 @@ impl Inner {
     ) -> Result<SandboxInfo, Error> {
         let id = spec.id.clone().unwrap_or_else(SandboxId::random);
         let _creating = self.registry.creating(&tenant, &id);
+        let as_root = spec.as_root;
         let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
         let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
         let mut from = match &spec.snapshot {
@@ -143,6 +145,9 @@ impl Inner {
                 None => (None, Source::Empty),
             },
         };
+        if as_root && let Some(root) = &mut body.root {
+            root.user = User::root();
+        }
         match self.begin(&tenant, &id, &body, once, &credentials, source).await? {
             Reserved::New(entry) => {
                 let info = made(&entry).await?;

@@ -7,7 +7,8 @@ use crate::model::ids::TenantId;
 use crate::model::record::snapshot_layers::LayerStack;
 use isolet_storage::measure_tree;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -71,8 +72,24 @@ fn count(inner: &Inner, known: LayerSizes) -> (HashMap<TenantId, u64>, LayerSize
             layers(&snapshot.tenant, &snapshot.body.settings.layers);
         }
     }
+    for (tenant, directory) in builds(&inner.config.data_dir) {
+        if inner.quotas.counts(&tenant) {
+            let all = measure_tree(&directory, &mut |_| Ok(()));
+            *used.entry(tenant).or_default() += all.map_or(0, |all| all.size_bytes());
+        }
+    }
     for ((tenant, _), bytes) in &sizes {
         *used.entry(tenant.clone()).or_default() += bytes;
     }
     (used, sizes)
+}
+
+/// The directories of the tenants' builds, with the files that were uploaded for them. Blocks.
+fn builds(data_dir: &Path) -> Vec<(TenantId, PathBuf)> {
+    let all = fs::read_dir(data_dir.join("builds")).into_iter().flatten().flatten();
+    let owned = all.filter_map(|entry| {
+        let tenant = entry.file_name().to_str()?.parse().ok()?;
+        Some((tenant, entry.path()))
+    });
+    owned.collect()
 }

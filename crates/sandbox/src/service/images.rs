@@ -1,5 +1,9 @@
 //! Pulls, imports, lists and removes a tenant's images.
 
+mod uploads;
+
+pub use uploads::UploadPermit;
+
 use crate::live::images::used;
 use crate::live::warm_pool;
 use crate::model::blocking::blocking;
@@ -13,6 +17,7 @@ use isolet_image::{
     Digest, HeldImage, HostTrees, Image, ImageArchive, ImagePeers, Images, LayerBody, Platform,
     Progress, Reference, Spool,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,6 +34,71 @@ impl Service {
             return Err(Error::BadField { field: "image", reason });
         }
         Ok(Reference::parse(&meant).map_err(isolet_image::Error::from)?)
+    }
+
+    /// The reference for a name that an image gets: one with a tag, which the configuration does not
+    /// give to another image.
+    pub(super) fn new_name(&self, text: &str) -> Result<Reference, Error> {
+        if let Some((name, image)) = configured(&self.inner.config.aliases, text) {
+            return Err(Error::NameConfigured { name: name.clone(), image: image.clone() });
+        }
+        let name = self.meant(text)?;
+        if name.digest().is_some() {
+            let reason = "must have a tag, not a digest".to_owned();
+            return Err(Error::BadField { field: "name", reason });
+        }
+        Ok(name)
+    }
+
+    /// The complete form of a name that an image gets.
+    ///
+    /// # Errors
+    /// [`Error::Image`], [`Error::BadField`], [`Error::NameConfigured`].
+    pub fn complete_name(&self, text: &str) -> Result<String, Error> {
+        Ok(self.new_name(text)?.to_string())
+    }
+
+    /// Whether a name of an image stands for the programs of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if it is no name.
+    pub fn names_host(&self, text: &str) -> Result<bool, Error> {
+        Ok(resolve(&self.inner.config, text)? == "host")
+    }
+
+    /// A name of an image with its digest.
+    ///
+    /// # Errors
+    /// [`Error::Image`].
+    pub fn exact_name(&self, text: &str, image: &Image) -> Result<String, Error> {
+        let reference = self.meant(text)?;
+        let digest = Digest::parse(&image.digest);
+        Ok(digest.map_or(reference.to_string(), |digest| reference.at(&digest).to_string()))
+    }
+
+    /// Refuses files of a tenant when the disk is nearly full, or its quota is used up.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::QuotaExceeded`].
+    pub fn check_upload(&self, tenant: &TenantId) -> Result<(), Error> {
+        self.inner.running()?;
+        self.inner.space.check()?;
+        self.inner.quotas.check(tenant)
+    }
+
+    /// Gives an image of a tenant more names, which other images of the tenant lose.
+    ///
+    /// # Errors
+    /// [`Error::Image`], [`Error::BadField`], [`Error::NameConfigured`].
+    pub async fn tag_image(
+        &self,
+        tenant: &TenantId,
+        text: &str,
+        names: &[String],
+    ) -> Result<Arc<Image>, Error> {
+        let reference = self.meant(text)?;
+        let names = names.iter().map(|name| self.new_name(name)).collect::<Result<_, _>>()?;
+        Ok(self.inner.images.tag(tenant.as_str(), &reference, names).await?)
     }
 
     /// Timeout of a pull or of the upload of an import.
@@ -56,6 +126,19 @@ impl Service {
     #[must_use]
     pub fn images(&self, tenant: &TenantId) -> Vec<Arc<Image>> {
         self.inner.images.list(tenant.as_str())
+    }
+
+    /// The names of images that the operator has configured, each with the complete name of the image
+    /// that it stands for, or `host`.
+    #[must_use]
+    pub fn image_aliases(&self) -> Vec<(String, String)> {
+        let config = &self.inner.config;
+        let complete = |image: &String| {
+            // An alias is not followed twice: its target is a name of an image, or `host`.
+            let reference = Reference::parse(image).ok().filter(|_| image != "host");
+            reference.map_or_else(|| image.clone(), |reference| reference.to_string())
+        };
+        config.aliases.iter().map(|(name, image)| (name.clone(), complete(image))).collect()
     }
 
     /// The tenant whose images all tenants may use.
@@ -142,6 +225,16 @@ impl Service {
         let check = |text: &[u8]| ImageSessions::read(text).map(drop);
         Ok(images.import(tenant.as_str(), spool, name, check).await?.0)
     }
+}
+
+/// The alias that a name would hide: the same text, or another text for the same complete name.
+fn configured<'a>(
+    aliases: &'a BTreeMap<String, String>,
+    text: &str,
+) -> Option<(&'a String, &'a String)> {
+    let complete = Reference::parse(text).ok();
+    let same = |alias: &str| complete.is_some() && Reference::parse(alias).ok() == complete;
+    aliases.iter().find(|(alias, _)| *alias == text || same(alias))
 }
 
 /// What other nodes of a fleet ask for on behalf of a tenant.

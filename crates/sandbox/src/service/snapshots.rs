@@ -96,6 +96,19 @@ impl Service {
         Ok(self.inner.snapshots.find(tenant, id)?.info())
     }
 
+    /// The variables, the working directory and the user that the image of a snapshot's sandbox sets;
+    /// `None` for the programs of the host.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`].
+    pub fn snapshot_root(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<Option<isolet_image::Root>, Error> {
+        Ok(self.inner.snapshots.find(tenant, id)?.body.settings.root.clone())
+    }
+
     /// Deletes a snapshot. Sandboxes that were created from it keep their files. Continues if the
     /// caller is dropped.
     ///

@@ -6,7 +6,7 @@
 
 use super::keyring::TenantKeys;
 use super::line::{self, ChainKey, ChainPosition, LINE_BYTES_MAX, LogLine};
-use super::{AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+use super::{AuditBounds, AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -211,6 +211,12 @@ impl TenantLog {
     /// The last `seq` in the log.
     pub(crate) fn last_seq(&self) -> u64 {
         self.head.seq
+    }
+
+    /// The first and the last entry.
+    pub(crate) fn bounds(&self) -> AuditBounds {
+        let Head { first, seq, hmac, .. } = &self.head;
+        AuditBounds { first: *first, last: *seq, mark: hmac.clone() }
     }
 
     /// Signs everything from here on with other keys.

@@ -25,6 +25,14 @@ impl Store {
         self.run(move |records| records.delete_sandbox(name, Some(ended))).await
     }
 
+    /// Adds the usage of a sandbox to the history that ended elsewhere than on this server.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing is changed then.
+    pub async fn add_ended(&self, ended: EndedSandbox) -> Result<(), Error> {
+        self.run(move |records| records.add_ended(&ended)).await
+    }
+
     /// Deletes a sandbox that was never started, with its sessions and without usage. A sandbox that does
     /// not exist is no error, nor is a full disk.
     ///

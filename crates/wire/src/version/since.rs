@@ -62,6 +62,8 @@ impl FileRequest {
             | Self::PackZstd { .. }
             | Self::PackWithout { .. } => FIXED_GREETING,
             Self::Attributes { .. } | Self::SetAttributes { .. } => 7,
+            Self::Fingerprints { .. } => 8,
+            Self::SaveIf { .. } => 8,
         }
     }
 }

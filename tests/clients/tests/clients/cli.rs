@@ -389,6 +389,7 @@ fn every_command_teaches_by_an_example() {
         "audit",
         "audit show",
         "audit verify",
+        "webhooks",
     ] {
         let mut words: Vec<_> = command.split(' ').collect();
         words.push("--help");

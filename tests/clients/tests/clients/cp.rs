@@ -305,6 +305,22 @@ fn standard_input_of_a_command_has_no_limit_and_is_not_held_in_memory() {
     assert_eq!(out, format!("{BYTES}\n"));
 }
 
+/// Input that waited for the command goes on as soon as the command reads again.
+#[test]
+fn a_command_may_stop_reading_its_input_many_times() {
+    let server = Server::start();
+    let command =
+        "for i in $(seq 40); do head -c 1000000 | wc -c; sleep 0.2; done | sort | uniq -c";
+    let mut child = server.program();
+    child.args(["exec", "-i", "a", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().expect("starts");
+    let mut stdin = child.stdin.take().expect("was asked for");
+    let feeding = std::thread::spawn(move || stdin.write_all(&vec![b'x'; 40_000_000]));
+    let output = child.wait_with_output().expect("ends");
+    feeding.join().expect("ends").expect("all is read");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "40 1000000");
+}
+
 #[test]
 fn a_command_gets_its_input_while_it_arrives() {
     let server = Server::start();

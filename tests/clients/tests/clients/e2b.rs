@@ -56,3 +56,30 @@ fn e2b_javascript_client_makes_its_calls() {
     assert_eq!(run(&mut node).well().out, "all answered\n");
     assert!(server.ids(&server.http()).is_empty(), "it has deleted what it created");
 }
+
+/// Promises: D7.
+#[test]
+fn e2b_python_client_builds_templates() {
+    let mut server = Server::start();
+    let home = tempfile::tempdir().expect("a directory");
+    let mut python = Command::new(fetched("e2b-python").join("bin/python"));
+    python
+        .arg(checkout().join("tests/clients/e2b-python/templates.py"))
+        .env("HOME", home.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    configure(&mut python, &mut server);
+    assert_eq!(run(&mut python).well().out, "all built\n");
+}
+
+/// Promises: D7.
+#[test]
+fn e2b_javascript_client_builds_templates() {
+    let mut server = Server::start();
+    let home = fetched("e2b");
+    let here = home.join("templates.mjs");
+    fs::copy(checkout().join("tests/clients/e2b/templates.mjs"), &here).expect("copies");
+    let mut node = Command::new(home.join("node_modules/.bin/node"));
+    node.arg(&here);
+    configure(&mut node, &mut server);
+    assert_eq!(run(&mut node).well().out, "all built\n");
+}

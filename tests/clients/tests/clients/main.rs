@@ -10,6 +10,7 @@ mod cp;
 mod doctor;
 mod e2b;
 mod https;
+mod image_build;
 mod isorun;
 mod line_editing;
 mod mcp;

@@ -107,6 +107,32 @@ fn sessions_are_listed_and_deleted() {
 }
 
 #[test]
+fn webhooks_are_added_tested_and_removed() {
+    let server = Server::start();
+    let url = "https://receiver.invalid/hook";
+    let none = isolet(&server, &["webhooks", "ls"]).well();
+    assert!(none.out.is_empty() && none.err.contains("webhooks add"), "{none:?}");
+    let made = isolet(&server, &["webhooks", "add", url, "--event", "sandbox.failed"]).well();
+    let lines: Vec<&str> = made.out.lines().collect();
+    let [id, secret] = lines[..] else { panic!("{made:?}") };
+    assert!(id.starts_with("wh_") && secret.starts_with("whsec_"), "{made:?}");
+    let table = isolet(&server, &["webhooks", "ls"]).well().out;
+    assert!(table.contains(id) && table.contains(" on ") && table.contains(url), "{table}");
+    let tested = isolet(&server, &["webhooks", "test", id]);
+    assert_eq!(tested.code, Some(1), "{tested:?}");
+    assert!(tested.err.contains("receiver.invalid cannot be resolved"), "{tested:?}");
+    isolet(&server, &["webhooks", "disable", id]).well();
+    assert!(isolet(&server, &["webhooks", "ls"]).well().out.contains(" off "));
+    isolet(&server, &["webhooks", "enable", id]).well();
+    let rotated = isolet(&server, &["webhooks", "rotate", id]).well().out;
+    assert!(rotated.contains("whsec_") && !rotated.contains(secret), "{rotated}");
+    isolet(&server, &["webhooks", "rm", id]).well();
+    let gone = isolet(&server, &["webhooks", "rm", id]);
+    assert!(gone.code == Some(1) && gone.err.contains("no webhook"), "{gone:?}");
+    assert_eq!(json(&server, &["webhooks", "ls", "-o", "json"]), isolet_kit::json!([]));
+}
+
+#[test]
 fn statistics_are_a_live_table_for_people_and_json_for_scripts() {
     let server = Server::start();
     isolet(&server, &["create", "a", "--memory", "256m", "--cpu", "1cpu"]).well();

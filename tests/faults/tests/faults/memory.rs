@@ -159,15 +159,16 @@ fn heavy_f20_a_server_with_200_mib_survives_500_clients_that_read_nothing() {
         .fold((0, 0), |(held, refused), one| (held + one.count(), refused + one.refused));
     assert_eq!(held + refused, 500);
     assert!(held > 100 && refused > 0, "{held} held, {refused} refused");
-    for (sandbox, process) in &sandboxes {
+    let written = |(sandbox, process): &(Sandbox, String)| {
         let path = sandbox.path(&format!("/processes/{process}"));
-        let written = || {
-            let reply = sandbox.http.get(&path).expect(200).json();
-            reply["stdout_bytes"].as_u64().expect("a number")
-        };
-        let begun = written();
+        let reply = sandbox.http.get(&path).expect(200).json();
+        reply["stdout_bytes"].as_u64().expect("a number")
+    };
+    // All go on at the same time, and share the processors.
+    let begun: Vec<u64> = sandboxes.iter().map(written).collect();
+    for (one, begun) in sandboxes.iter().zip(begun) {
         wait_until("it continues without readers", LONG, || {
-            (written() > begun + FLOOD_BYTES).then_some(())
+            (written(one) > begun + FLOOD_BYTES).then_some(())
         });
         neighbour.run("echo here").is("here\n", 0);
     }

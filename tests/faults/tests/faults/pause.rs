@@ -1,7 +1,7 @@
 //! A failure at every step of pausing and resuming: no process is lost, and the next call works.
 
 use crate::steps::failing;
-use isolet_kit::{Rows, SOON, Sandbox, Server, json, quickly, wait_until};
+use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, quickly, wait_until};
 
 const STEPS: [&str; 3] = ["pause.recorded", "pause.frozen", "resume.recorded"];
 
@@ -96,6 +96,47 @@ fn a_panic_at_any_step_of_a_pause_or_a_resume_loses_no_process() {
             server.restart();
             continues(&server, &sandbox, agent, job);
             server.healthy();
+        });
+    }
+}
+
+/// A resume that failed had started the lifetime of the sandbox in the memory of its driver, which
+/// destroyed the paused sandbox when it was over. So did a sleep that failed, because it continues the
+/// sandbox to save its shells.
+/// Promises: L18.
+#[test]
+fn a_sandbox_whose_client_stopped_its_lifetime_outlives_a_resume_a_sleep_and_a_wake_that_fail() {
+    let exec = json!({"command": "true"});
+    let mut rows = Rows::new();
+    for (point, memory, rest, body) in [
+        ("resume.recorded", true, "/resume", &json!({})),
+        ("sleep.closed", true, "/sleep", &json!({})),
+        ("wake.before_record", false, "/exec", &exec),
+    ] {
+        rows.row(point, || {
+            let server = failing(&format!("{point}=error"));
+            // As E2B's clients create them: without a sleep of their own.
+            let spec = json!({"id": "one", "ttl_s": 600, "sleep_after_s": 0});
+            let sandbox = server.sandbox_with(&spec);
+            sandbox.exec("echo kept >/workspace/file");
+            let e2b = |what: &str, body: Value| {
+                server.http().post(&format!("/sandboxes/one/{what}"), &body).expect(204);
+            };
+            e2b("pause", json!({"memory": memory}));
+            e2b("timeout", json!({"timeout": 1}));
+            let before = sandbox.info();
+            assert_eq!(before["expires_at_ms"], Value::Null, "{before}");
+            let refused = sandbox.post(rest, body);
+            assert!(refused.status >= 500, "{}", refused.text());
+            // It began later, and its lifetime is as long.
+            let witness = server.sandbox_with(&json!({"ttl_s": 1}));
+            wait_until("the time of another one is over", SOON, || {
+                (server.http().get(&witness.path("")).status == 404).then_some(())
+            });
+            let now = sandbox.info();
+            for field in ["state", "expires_at_ms"] {
+                assert_eq!(now[field], before[field], "{now}");
+            }
         });
     }
 }

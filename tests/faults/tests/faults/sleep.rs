@@ -2,10 +2,14 @@
 //! and the next call works.
 
 use crate::steps::failing;
-use isolet_kit::{Rows, SOON, Sandbox, Server, json, quickly, wait_until};
+use isolet_kit::{Rows, SOON, Sandbox, Server, json, process, quickly, wait_until};
+use rustix::process::Signal;
+use std::time::Duration;
 
 const SLEEP: [&str; 3] = ["sleep.closed", "sleep.recorded", "sleep.rested"];
-const WAKE: [&str; 3] = ["wake.begun", "wake.launched", "wake.recorded"];
+/// More than a forced sleep may take: 30 s for the agents, and what follows.
+const FORCED: Duration = Duration::from_secs(45);
+const WAKE: [&str; 4] = ["wake.begun", "wake.launched", "wake.before_record", "wake.recorded"];
 
 fn marked(server: &Server, persistent: bool) -> Sandbox {
     let sandbox = server.sandbox_with(&json!({"id": "one", "persistent": persistent}));
@@ -184,4 +188,21 @@ fn f29_saved_shell_state_survives_a_reboot_of_the_host() {
     assert_eq!((&state["session"], &state["why"]), (&json!("s"), &json!("crash")));
     assert!(state["saved_at_ms"].as_i64().is_some_and(|at| at > 1_600_000_000_000), "{first}");
     assert_eq!(sandbox.command("new", "echo [$x]")["stdout"], "[]\n");
+}
+
+/// A tenant cannot stop the agent, and an agent that is broken must not keep a sandbox awake.
+/// Promises: L8.
+#[test]
+fn a_forced_sleep_ends_also_when_the_agent_does_not_answer() {
+    let server = Server::start();
+    let sandbox = marked(&server, true);
+    process::signal(server.agent(), Signal::STOP);
+    quickly("a forced sleep", FORCED, || {
+        let slept = sandbox.post("/sleep?force=1", &json!({})).expect(200).json();
+        assert_eq!(slept["state"], "sleeping", "{slept}");
+    });
+    let first = sandbox.command("s", "cat /workspace/a /usr/local/b");
+    assert_eq!(first["stdout"], "kept\ntoo\n", "{first}");
+    assert!(first["lost"].to_string().contains("processes"), "{first}");
+    works(&sandbox, true);
 }

@@ -102,6 +102,26 @@ fn a_killed_node_is_replaced_by_the_next_one_that_is_asked() {
     wait_until("one copy is left", LONG, || (held(&fleet) == 1).then_some(()));
 }
 
+/// An etcd without data does not know the snapshots, which may be all that is left of a sandbox.
+#[test]
+fn snapshots_stay_in_the_store_when_etcd_has_lost_its_data() {
+    let fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    let scheduled = made.info()["last_pushed_snapshot"].as_str().expect("an id").to_owned();
+    let own = push(&made);
+    fleet.etcd().etcdctl(&["del", "--prefix", "isolet/"]);
+    let server = &fleet.node("a").server;
+    wait_until("its copy ends", LONG, || fleet.node("a").held().is_empty().then_some(()));
+    let kept = server.data().join("superseded/default");
+    assert_eq!(std::fs::read_dir(kept).expect("kept files").count(), 1);
+    wait_until("the decision is in the log", SOON, || {
+        server.log().contains("no record of its snapshots").then_some(())
+    });
+    for id in [&scheduled, &own] {
+        made.http.get(&format!("/v1/store/snapshots/{id}")).expect(200);
+    }
+}
+
 /// Promises: FL22.
 #[test]
 fn of_two_nodes_that_are_asked_at_once_one_takes_the_sandbox_over() {
@@ -150,7 +170,7 @@ fn without_a_snapshot_the_answer_says_so_and_a_dead_node_frees_the_id() {
     // Nothing can be pushed.
     fleet.store.take();
     for (id, class) in [("box", "store"), ("plain", "node")] {
-        fleet.create_until_on("a", id, class);
+        fleet.create_of_class_on("a", id, class);
     }
     // The node follows the ownership of a new sandbox within a second.
     std::thread::sleep(std::time::Duration::from_secs(3));
@@ -261,4 +281,28 @@ fn a_restore_that_fails_is_repeated_and_loses_nothing() {
     assert_eq!(fleet.owner("box").as_deref(), Some("b"));
     fleet.node_mut("a").server.launch();
     wait_until("one copy is left", LONG, || (held(&fleet) == 1).then_some(()));
+}
+
+/// The id was held from the start of the server, and stayed so after its ownership had been given up:
+/// every request was answered with 503 `owner_moved`.
+/// Promises: FL20.
+#[test]
+fn an_id_is_free_after_a_deletion_that_the_last_server_did_not_finish() {
+    let mut fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    let server = &mut fleet.node_mut("a").server;
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", "delete.removed=abort");
+    server.wait_until_ready();
+    assert!(made.http.try_send("DELETE", &made.path(""), None).is_err(), "the server ends");
+    server.wait();
+    server.launch();
+    server.wait_until_ready();
+    wait_until("the sandbox does not exist", SOON, || {
+        let reply = made.http.get(&made.path(""));
+        assert!(matches!(reply.status, 404 | 503), "{}", reply.text());
+        (reply.status == 404).then_some(())
+    });
+    assert_eq!(fleet.owner("box"), None);
+    drop(fleet.create_of_class_on("a", "box", "store"));
 }

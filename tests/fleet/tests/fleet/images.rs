@@ -94,19 +94,9 @@ fn blobs(asked: &[String]) -> Vec<&String> {
     asked.iter().filter(|path| path.contains("/blobs/")).collect()
 }
 
-/// Creates a sandbox from an image as a client of a node, repeatedly until placement chooses that node.
+/// Creates a sandbox from an image on a node.
 fn create(fleet: &LocalFleet, node: &str, id: &str, image: &str) -> Sandbox {
-    let sandbox = fleet.node(node).sandbox(id);
-    let spec = json!({"id": id, "image": image, "memory_mib": 64});
-    wait_until("it is placed on the node", LONG, || {
-        sandbox.http.post("/v1/sandboxes", &spec).expect(201);
-        let is_there = fleet.owner(id).as_deref() == Some(node);
-        if !is_there {
-            sandbox.delete();
-        }
-        is_there.then_some(())
-    });
-    sandbox
+    fleet.create_with(node, &json!({"id": id, "image": image, "memory_mib": 64}))
 }
 
 /// The directory of the tree of a layer on a node.

@@ -2,6 +2,7 @@
 //!
 //! Each fault happens [`ROUNDS`] times here; `soak` has them more often.
 
+mod departures;
 mod durable;
 mod etcd_faults;
 mod images;
@@ -14,8 +15,10 @@ mod rolling;
 mod servers;
 mod soak;
 mod store_faults;
+mod stored;
 mod tenants;
 mod trust;
+mod webhooks;
 
 /// How often each fault happens.
 const ROUNDS: usize = 3;

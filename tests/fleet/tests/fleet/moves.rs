@@ -16,7 +16,7 @@ fn held(fleet: &LocalFleet) -> usize {
 }
 
 /// Puts a sandbox to sleep, which its scheduled snapshot may delay.
-fn sleep(sandbox: &Sandbox) {
+pub(crate) fn sleep(sandbox: &Sandbox) {
     wait_until("it sleeps", SOON, || {
         (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
     });
@@ -66,6 +66,12 @@ fn a_sleeping_sandbox_is_evicted_and_restored_by_the_node_that_is_asked() {
         let list = http.get("/v1/sandboxes").expect(200).json();
         let ids: Vec<_> = list.as_array().expect("a list").iter().map(|one| &one["id"]).collect();
         assert_eq!(ids, [&json!("box")], "through {node}");
+        for (path, id) in [("/v2/sandboxes", "sandboxID"), ("/v1/runs", "id")] {
+            let key = http.with("x-api-key", isolet_fleet_tests::KEY);
+            let list = key.get(path).expect(200).json();
+            let ids: Vec<_> = list.as_array().expect("a list").iter().map(|one| &one[id]).collect();
+            assert_eq!(ids, [&json!("box")], "{path} through {node}");
+        }
     }
     assert_eq!(held(&fleet), 0);
     let taken = fleet.node("c").http().post("/v1/sandboxes", &json!({"id": "box"}));
@@ -104,7 +110,7 @@ const SECRET: &str = "canary-of-a-credential";
 fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
     let fleet = fleet(0);
     for (id, class) in [("kept", "store"), ("plain", "node")] {
-        let made = fleet.create_until_on("a", id, class);
+        let made = fleet.create_of_class_on("a", id, class);
         made.http
             .patch(&made.path(""), &json!({"metadata": {"a": 1}, "env": {"NAME": "v"}}))
             .expect(200);
@@ -113,6 +119,8 @@ fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
         made.http.patch(&made.path("/network"), &json!({"credentials_add": secret})).expect(200);
         made.listen(8000);
         let link = made.post("/links", &json!({"port": 8000})).expect(201).json();
+        let chosen = json!({"port": 8000, "token": "chosen-and-moved"});
+        let chosen = made.post("/links", &chosen).expect(201).json();
         let before = made.info();
         let through = fleet.node("c").sandbox(id);
         let moved = wait_until("it is moved", LONG, || {
@@ -138,8 +146,10 @@ fn sandboxes_of_both_classes_are_moved_with_all_that_belongs_to_them() {
         let links = through.http.get(&through.path("/links")).expect(200).text();
         assert!(links.contains("8000"), "{links}");
         through.listen(8000);
-        let token = link["token"].as_str().expect("a token");
-        fleet.node("c").server.client(None).get(&format!("/v1/links/{token}/")).expect(200);
+        for link in [&link, &chosen] {
+            let token = link["token"].as_str().expect("a token");
+            fleet.node("c").server.client(None).get(&format!("/v1/links/{token}/")).expect(200);
+        }
         // A repetition changes nothing.
         let again = through.http.post(&through.path("/move"), &json!({"node": "b"})).expect(200);
         assert_eq!(again.json()["node"], "b");
@@ -188,7 +198,7 @@ fn a_move_during_which_a_server_dies_leaves_one_whole_sandbox() {
             let id = format!("{class}-{index}");
             let made = match class {
                 "store" => fleet.create_stored("a", &id),
-                _ => fleet.create_until_on("a", &id, class),
+                _ => fleet.create_of_class_on("a", &id, class),
             };
             made.says("echo kept >/workspace/file");
             let server = &mut fleet.node_mut(victim).server;
@@ -196,19 +206,11 @@ fn a_move_during_which_a_server_dies_leaves_one_whole_sandbox() {
             server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
             server.wait_until_ready();
             let through = fleet.node("c").sandbox(&id);
-            let (http, path) = (through.http.clone(), through.path("/move"));
-            let mover = std::thread::spawn(move || {
-                wait_until("the move begins or fails", LONG, || {
-                    let reply = http.post(&path, &json!({"node": "b"}));
-                    // The nodes may not know yet that the server is back.
-                    let is_early = reply.status == 409 || reply.error() == "node_unreachable";
-                    (!is_early || reply.text().contains("moving")).then_some(reply.status)
-                })
-            });
+            let mover = fleet.move_in_background("c", &id, "b");
             fleet.node_mut(victim).server.wait();
             fleet.node_mut(victim).server.launch();
             fleet.node_mut(victim).server.wait_until_ready();
-            mover.join().expect("no panic");
+            drop(mover.join().expect("no panic"));
             let kept = wait_until("it answers", LONG, || {
                 let reply = through
                     .http
@@ -246,4 +248,41 @@ fn what_has_slept_for_long_is_evicted_and_what_runs_is_not() {
     });
     assert_eq!(read.expect(200).json()["stdout"], "kept\n");
     assert_eq!(held(&fleet), 2);
+}
+
+/// A move continues a paused sandbox, because its shells are saved. That had begun its lifetime, which
+/// destroyed it on its old node after the move had failed.
+/// Promises: FL36.
+#[test]
+fn a_move_does_not_begin_the_lifetime_of_a_paused_sandbox() {
+    let mut fleet = fleet(0);
+    for id in ["goes", "stays"] {
+        let spec = json!({"id": id, "memory_mib": 64, "class": "node", "ttl_s": 600});
+        let made = fleet.create_with("a", &spec);
+        made.says("echo kept >/workspace/file");
+        let e2b = |what: &str, body: Value| {
+            made.http.post(&format!("/sandboxes/{id}/{what}"), &body).expect(204);
+        };
+        e2b("pause", json!({}));
+        e2b("timeout", json!({"timeout": 1}));
+    }
+    let server = &mut fleet.node_mut("a").server;
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", "depart.begun=2*error");
+    server.wait_until_ready();
+    for (id, status, node, state) in [("goes", 200, "b", "sleeping"), ("stays", 500, "a", "paused")]
+    {
+        let moved = fleet.move_in_background("c", id, "b").join().expect("no panic");
+        let moved = moved.expect("an answer");
+        assert_eq!(moved.status, status, "{}", moved.text());
+        assert_eq!(fleet.owner(id).as_deref(), Some(node));
+        // It began later, and its lifetime is as long.
+        let witness = json!({"id": "witness", "memory_mib": 64, "ttl_s": 1});
+        let witness = fleet.create_with(node, &witness);
+        wait_until("the time of another one is over", SOON, || {
+            (witness.http.get(&witness.path("")).status == 404).then_some(())
+        });
+        let now = fleet.node("c").sandbox(id).info();
+        assert_eq!((&now["state"], &now["expires_at_ms"]), (&json!(state), &Value::Null), "{now}");
+    }
 }

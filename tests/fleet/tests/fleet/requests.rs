@@ -1,7 +1,7 @@
 //! Every kind of request through a node that does not own the sandbox.
 
 use isolet_fleet_tests::LocalFleet;
-use isolet_kit::{Http, Start, json};
+use isolet_kit::{Http, Sandbox, Start, json};
 
 /// Promises: FW1, FW5, FW6, FW7.
 #[test]
@@ -54,6 +54,15 @@ fn a_sandbox_is_used_through_every_node() {
     for node in &fleet.nodes {
         let keyless = node.server.client(None);
         assert_eq!(port(&keyless, &format!("/v1/links/{token}"))["path"], "/echo?n=1");
+    }
+    // A link with a chosen token: created through one node, and again through another.
+    let chosen = json!({"port": 8000, "token": "chosen-in-a-fleet"});
+    let url = |one: &Sandbox| one.post("/links", &chosen).expect(201).json()["token"].clone();
+    let token = url(&a);
+    assert_eq!((&token, token.as_str()), (&url(&c), Some("~default~box~8000~chosen-in-a-fleet")));
+    for node in &fleet.nodes {
+        let path = format!("/v1/links/{}", token.as_str().expect("a token"));
+        assert_eq!(port(&node.server.client(None), &path)["path"], "/echo?n=1");
     }
     // One idempotency key on three nodes.
     let ids = fleet.nodes.iter().map(|node| {

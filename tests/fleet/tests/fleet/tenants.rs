@@ -1,4 +1,5 @@
-//! Tenants on nodes that do not own the sandbox.
+//! Tenants on nodes that do not own the sandbox. The package `isolet-forwarding` has the rows that need
+//! neither etcd nor certificates, and says why T18 has none.
 
 use isolet_fleet_tests::{KEY, LocalFleet};
 use isolet_kit::{Frame, Http, SOON, Sandbox, Value, json, wait_until};

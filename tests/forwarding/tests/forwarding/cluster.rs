@@ -1,9 +1,11 @@
 //! Two or three nodes in one process, each with its own data directory.
 
 use crate::directory::{Directory, TestNode};
+use isolet_build::Builder;
 use isolet_http::{ConnectionLimits, NOT_FOUND_LIMIT, Options, ServerNames, TrustedProxies};
 use isolet_kit::{Http, SOON, Sandbox, Traces, erase, programs, share_image, wait_until};
 use isolet_sandbox::{Config, NewKey, Service};
+use isolet_webhook::{Settings, Webhooks};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -119,7 +121,7 @@ async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits, not_found_limit: 
     std::fs::create_dir(&data).expect("it is new");
     let programs = programs();
     let first = share_image(&programs, &data);
-    let mut config = Config::new(data, &programs);
+    let mut config = Config::new(data.clone(), &programs);
     config.warm_pool_size = 0;
     config.limits.disk_mib = 0;
     let service = Service::open(config).await.expect("it starts");
@@ -128,7 +130,14 @@ async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits, not_found_limit: 
     assert!(service.missing().is_empty(), "{:?}", service.missing());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
+    let builder = Builder::open(service.clone()).await.expect("an empty directory");
+    let store = service.store().clone();
+    let metrics = service.metrics().webhooks.clone();
+    let audit = service.audit().clone();
+    let webhooks = Webhooks::open(store, audit, Settings::new(&data), metrics, None);
     let options = Options {
+        builder,
+        webhooks: webhooks.await.expect("no webhooks"),
         names: ServerNames::default(),
         ports_domain: Some(PORTS_DOMAIN.into()),
         api_key: Some(KEY.into()),

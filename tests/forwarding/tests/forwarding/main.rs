@@ -8,6 +8,7 @@ mod disconnects;
 mod lists;
 mod nodes;
 mod ownership;
+mod pages;
 mod profiles;
 mod programs;
 mod protocols;

@@ -1,5 +1,8 @@
 //! The rows of tenants and secrets, each through a node that does not own the sandbox. `rights` has those
-//! of keys, tickets and links.
+//! of keys, tickets and links, `pages` those of browsers.
+//!
+//! T18 (safe defaults) has none: a server decides where it listens and which key counts before there is a
+//! request to forward, and without `[cluster]` it forwards none.
 
 use crate::calls::{body, calls};
 use crate::cluster::{Cluster, KEY, PORTS_DOMAIN};

@@ -49,13 +49,16 @@ fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
     let opened = Shell::open(&stranger, &format!("/v1/sandboxes/box/shell?ticket={ticket}"));
     opened.expect("opens").close();
     http.delete("/v1/sandboxes/box").expect(200);
+    let made = http.post("/v1/keys", &json!({"label": "other"})).expect(201).json();
+    let other = made["secret"].as_str().expect("a secret");
     let all = http.get("/v1/audit").expect(200).text();
     let entries = entries(&all);
     let own: Vec<_> = entries.iter().filter(|one| !one["data"]["key"].is_null()).collect();
     let names: Vec<_> = own.iter().map(|one| one["event"].as_str().expect("a name")).collect();
     let order = ["sandbox.create", "exec.start", "file.write", "sandbox.change", "shell.open"];
     assert_eq!(names[..5], order);
-    assert_eq!(names[5..], ["ticket.create", "shell.open", "sandbox.destroy"]);
+    assert_eq!(names[5..], ["ticket.create", "shell.open", "sandbox.destroy", "key.create"]);
+    assert_eq!(own[8]["data"]["key_id"], made["id"], "{}", own[8]);
     assert!(own.iter().all(|one| one["data"]["from"] == "127.0.0.1"), "{own:?}");
     let id = own[0]["data"]["key"].as_str().expect("an id");
     assert!(id.starts_with("key_") && own.iter().all(|one| one["data"]["key"] == id));
@@ -63,7 +66,7 @@ fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
     assert_eq!(own[2]["data"]["path"], "a\nb\u{1b}[2J", "and it is still one line");
     assert!(events(&entries).contains(&"sandbox.created"));
     assert!(all.bytes().all(|byte| byte == b'\n' || (0x20..0x7f).contains(&byte)));
-    for secret in ["hidden", key.as_str(), ticket] {
+    for secret in ["hidden", key.as_str(), ticket, other] {
         assert!(!all.contains(secret), "{secret}");
     }
     assert_eq!(audit(&server, &["verify"]).0, 0);

@@ -336,3 +336,36 @@ fn no_code_in_a_jupyter_kernel_hangs_its_context() {
     drop(sandbox);
     server.healthy();
 }
+
+/// Adds a kernel for the caller, whose program is `argv`.
+fn add_kernel(sandbox: &Sandbox, name: &str, language: &str, argv: &Value) {
+    let spec = json!({"argv": argv, "display_name": name, "language": language});
+    let directory = format!("/root/.local/share/jupyter/kernels/{name}");
+    sandbox.exec(&format!("mkdir -p {directory}; cat >{directory}/kernel.json <<'E'\n{spec}\nE"));
+}
+
+#[test]
+fn a_kernel_that_ends_at_its_start_is_refused_with_its_last_words() {
+    let (_server, sandbox) = one();
+    add_kernel(&sandbox, "broken", "other", &json!(["sh", "-c", "echo no library >&2; exit 3"]));
+    // Which end of it comes first differs from one start to the next.
+    for _ in 0..5 {
+        let refused = sandbox.post("/contexts", &json!({"kernel": "broken"}));
+        let words = "the interpreter ended before it was ready: no library";
+        assert!(refused.text().contains(words), "{} {}", refused.status, refused.text());
+    }
+    let listed = sandbox.http.get(&sandbox.path("/contexts")).expect(200).json();
+    assert_eq!(listed, json!([]));
+}
+
+/// Few kernels of other languages know another transport than TCP.
+#[test]
+fn a_kernel_of_another_language_is_reached_by_tcp() {
+    let (_server, sandbox) = one();
+    let argv = json!(["sh", "-c", "exec python3 -m ipykernel_launcher -f $0", "{connection_file}"]);
+    add_kernel(&sandbox, "other", "other", &argv);
+    let made = sandbox.post("/contexts", &json!({"id": "k", "kernel": "other"})).expect(201);
+    assert_eq!(made.json()["kernel"], "other");
+    let code = "import ipykernel; ipykernel.connect.get_connection_info(unpack=True)['transport']";
+    assert_eq!(value(&run(&sandbox, code)), "'tcp'");
+}

@@ -1,6 +1,7 @@
 //! The dialect of E2B without its clients: how a data plane is selected, who may use it, and what is
 //! refused.
 
+use isolet_kit::image::{Image, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Value, json, wait_until};
 
 const DOMAIN: &str = "box.example";
@@ -296,7 +297,7 @@ fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
     let server = server();
     let http = server.http();
     let mut rows = Rows::new();
-    for path in ["/templates/a/b", "/v3/templates", "/volumes/a", "/secrets", "/teams"] {
+    for path in ["/volumes/a", "/secrets", "/teams", "/sandboxes/metrics"] {
         rows.row(path, || {
             let reply = http.post(path, &json!({})).expect(501).json();
             assert_eq!(reply["code"], 501);
@@ -430,9 +431,31 @@ fn a_sandbox_with_auto_pause_is_paused_at_its_timeout_and_lives_again() {
     let view = http.get(&format!("/v1/sandboxes/{id}")).expect(200).json();
     assert!(view["expires_at_ms"].as_i64().is_some(), "its lifetime began again: {view}");
     // Without memory its processes end, and its files stay.
+    let sandbox = server.named(&id);
+    sandbox.exec("echo kept >/home/user/file; nohup sleep 1000 >/dev/null 2>&1 &");
     http.post(&format!("{path}/pause"), &json!({"memory": false})).expect(204);
     assert_eq!(state(), "paused");
-    http.post(&format!("{path}/connect"), &json!({})).expect(201);
+    let expires =
+        || http.get(&format!("/v1/sandboxes/{id}")).expect(200).json()["expires_at_ms"].clone();
+    assert_eq!(expires(), Value::Null, "a paused sandbox does not end");
+    // A timeout that is set while it is paused begins when a call wakes it.
+    http.post(&format!("{path}/timeout"), &json!({"timeout": 500})).expect(204);
+    assert_eq!(expires(), Value::Null);
+    let found = sandbox.exec("cat /home/user/file; pgrep -c sleep");
+    assert_eq!(found["stdout"], "kept\n0\n", "{found}");
     assert_eq!(state(), "running");
+    assert!(expires().as_i64().is_some(), "its lifetime began again");
     http.delete(&path).expect(204);
+}
+
+/// The user of an image may be unable to create the home directory that clients expect.
+#[test]
+fn a_sandbox_without_a_home_directory_is_refused_and_deleted() {
+    let server = server();
+    let http = server.http();
+    let image = Image::new(&[busybox().bytes()], &json!({"User": "1000:1000"}));
+    http.send("POST", "/v1/images/import?name=plain:1", Some(&image.layout())).expect(201);
+    let refused = http.post("/v2/sandboxes", &json!({"templateID": "plain:1"}));
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    assert_eq!(http.get("/v1/sandboxes").expect(200).json(), json!([]));
 }

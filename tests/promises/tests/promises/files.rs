@@ -135,6 +135,52 @@ fn a_file_is_served_by_ranges_and_conditions() {
     });
 }
 
+/// Promises: W17.
+#[test]
+fn a_conditional_write_replaces_only_the_version_that_was_read() {
+    let (_server, sandbox) = one();
+    let write = |tag: &str, content: &str| {
+        sandbox.http.with("if-match", tag).send("PUT", &at(&sandbox, "f"), Some(content.as_bytes()))
+    };
+    let none = write("*", "x").expect(412);
+    assert_eq!(none.error(), "file_changed");
+    // What is refused has changed nothing.
+    let deep = at(&sandbox, "new/deep/f");
+    sandbox.http.with("if-match", "*").send("PUT", &deep, Some(b"x")).expect(412);
+    get(&sandbox, "new").expect(404);
+    let other = "/v1/sandboxes/no-such-sandbox";
+    let missing = format!("{other}/files/f");
+    let missing = sandbox.http.with("if-match", "*").send("PUT", &missing, Some(b"x"));
+    assert_eq!(missing.expect(404).error(), "no_sandbox");
+    sandbox.http.get(other).expect(404);
+    let first = put(&sandbox, "f", b"first").expect(201);
+    let tag = first.header("etag").expect("a tag").to_owned();
+    assert_eq!(first.json()["etag"], json!(tag));
+    sandbox.exec("echo other > f");
+    assert_eq!(write(&tag, "second").expect(412).error(), "file_changed");
+    assert_eq!(get(&sandbox, "f").expect(200).text(), "other\n");
+    for bad in ["x", "\"1-2\"", "W/\"1-2-3\""] {
+        assert_eq!(write(bad, "x").expect(400).error(), "bad_field", "{bad}");
+    }
+
+    // Of writers with the same version, exactly one succeeds, in each round.
+    for _ in 0..10 {
+        let tag = get(&sandbox, "f").header("etag").expect("a tag").to_owned();
+        let statuses: Vec<u16> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..8)
+                .map(|writer| {
+                    let write = &write;
+                    let tag = &tag;
+                    scope.spawn(move || write(tag, &format!("{writer}")).status)
+                })
+                .collect();
+            writers.into_iter().map(|one| one.join().expect("it answers")).collect()
+        });
+        assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+        assert_eq!(statuses.iter().filter(|status| **status == 412).count(), 7, "{statuses:?}");
+    }
+}
+
 #[test]
 fn file_operations_do_what_they_say_and_report_conflicts() {
     let (_server, sandbox) = one();

@@ -2,7 +2,6 @@
 
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
-use std::os::unix::fs::PermissionsExt;
 use std::sync::{Mutex, OnceLock};
 
 /// Placeholder for the bytes of an empty tar archive.
@@ -11,6 +10,8 @@ const EMPTY_ARCHIVE: &str = "an empty archive";
 const IMAGE_ARCHIVE: &str = "an image";
 /// An image that a tenant owns.
 const IMAGE: &str = "local/tools:1";
+/// Routes that name the image in their query or body.
+const IMAGE_PATHS: [&str; 2] = ["/v1/images/export", "/v1/images/tag"];
 
 /// A registry with one image, shared by all tests of this process.
 fn registry() -> &'static (Registry, String) {
@@ -65,6 +66,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
             | "/v1/sandboxes/{id}/contexts/{cid}/restart",
         ) => Value::Null,
         ("put", "/v1/network-profiles/{name}") => json!({"deny": ["*"]}),
+        ("put", "/v1/images/builds/files/{files}") => json!(EMPTY_ARCHIVE),
         ("put", _) => json!("x"),
         ("post", "/v1/sandboxes/{id}/files" | "/v1/sandboxes/{id}/sessions/{sid}/files") => {
             json!({"op": "mkdir", "path": "made"})
@@ -92,7 +94,12 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),
+        ("post", "/v1/images/tag") => json!({"image": IMAGE, "name": "local/more:1"}),
+        ("post", "/v1/images/builds") => json!({"names": ["built:1"], "from": "host"}),
         ("post", "/v1/keys") => json!({"label": "made"}),
+        ("post", "/v1/webhooks") => json!({"url": RECEIVER}),
+        ("patch", "/v1/webhooks/{webhook}") => json!({"enabled": false}),
+        ("post", "/v1/webhooks/{webhook}/rotate" | "/v1/webhooks/{webhook}/test") => Value::Null,
         ("patch", "/v1/runs/{id}") => json!({"timeout": 100}),
         ("post", "/v1/runs/{id}/files/upload") => json!("x"),
         _ => return None,
@@ -100,6 +107,8 @@ fn body(method: &str, path: &str) -> Option<Value> {
     Some(native)
 }
 
+/// The URL of a receiver that does not exist.
+const RECEIVER: &str = "https://receiver.invalid/hook";
 /// The name of the snapshot that routes name.
 const SNAPSHOT: &str = "canary";
 
@@ -125,6 +134,10 @@ pub(crate) struct Route {
     recording: Mutex<String>,
     /// The API key that was created last.
     key: Mutex<String>,
+    /// The build that was started last.
+    build: Mutex<String>,
+    /// The webhook that was created last.
+    webhook: Mutex<String>,
 }
 
 /// Every route of the served OpenAPI document.
@@ -147,6 +160,8 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
                     socket,
                     recording: Mutex::default(),
                     key: Mutex::default(),
+                    build: Mutex::default(),
+                    webhook: Mutex::default(),
                 });
             }
         }
@@ -169,6 +184,9 @@ impl Route {
             .replace("{process}", "daemon")
             .replace("{snapshot}", SNAPSHOT)
             .replace("{other}", SNAPSHOT)
+            .replace("{files}", &"a".repeat(64))
+            .replace("{build}", &self.build.lock().expect("a text"))
+            .replace("{webhook}", &self.webhook.lock().expect("a text"))
             .replace("{key_id}", &self.key.lock().expect("a text"))
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
@@ -209,6 +227,8 @@ impl Route {
     pub(crate) fn missed(&self) -> u16 {
         match (self.method.as_str(), self.path.as_str()) {
             ("GET", "/v1/sandbox/{id}/running") => 200,
+            // It says whether the caller has uploaded such files.
+            ("GET", "/v1/images/builds/files/{files}") => 200,
             ("DELETE", "/v1/sandbox/{id}" | "/v1/sandbox/{id}/tunnel/{port}") => 204,
             _ => 404,
         }
@@ -219,11 +239,11 @@ impl Route {
         self.path.contains("{port}") && !self.path.contains("/links/")
     }
 
-    /// Whether the route or its body names a snapshot, or its query an image.
+    /// Whether the route or its body names a snapshot, or its query or body an image.
     fn uses_snapshot(&self) -> bool {
         let commits = self.method == "POST" && self.path == "/v1/images";
-        let exports = self.path == "/v1/images/export";
-        self.path.contains("{snapshot}") || self.path.ends_with("/restore") || commits || exports
+        let images = IMAGE_PATHS.contains(&self.path.as_str());
+        self.path.contains("{snapshot}") || self.path.ends_with("/restore") || commits || images
     }
 
     fn reads(&self) -> bool {
@@ -280,7 +300,27 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
         let key = made["id"].as_str().expect("an id").to_owned();
         *route.key.lock().expect("a text") = key;
     }
-    if route.path.contains("{image}") || route.path == "/v1/images/export" {
+    if route.path.contains("/v1/webhooks") {
+        // A tenant has at most 16.
+        for made in http.get("/v1/webhooks").expect(200).json().as_array().expect("a list") {
+            http.delete(&format!("/v1/webhooks/{}", made["id"].as_str().expect("an id")));
+        }
+        let made = http.post("/v1/webhooks", &json!({"url": RECEIVER})).expect(201).json();
+        let webhook = made["id"].as_str().expect("an id").to_owned();
+        *route.webhook.lock().expect("a text") = webhook;
+    }
+    if route.path.contains("{files}") {
+        let path = format!("/v1/images/builds/files/{}", "a".repeat(64));
+        http.send("PUT", &path, Some(&[0; 1024])).expect(200);
+    }
+    if route.path.contains("{build}") {
+        let steps = json!([{"type": "run", "command": "sleep 600"}]);
+        let wish = json!({"names": ["built:1"], "from": "host", "steps": steps});
+        let made = http.post("/v1/images/builds", &wish).json();
+        let build = made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        *route.build.lock().expect("a text") = build;
+    }
+    if route.path.contains("{image}") || IMAGE_PATHS.contains(&route.path.as_str()) {
         let archive = Image::new(&[busybox().bytes()], &json!({})).layout();
         let path = format!("/v1/images/import?name={IMAGE}");
         http.send("POST", &path, Some(&archive)).expect(201);
@@ -509,65 +549,4 @@ fn heavy_t12_a_quota_cannot_be_exceeded_by_concurrent_requests() {
     http.delete(&format!("/v1/sandboxes/{first}"));
     http.post("/v1/sandboxes", &json!({})).expect(201);
     server.healthy();
-}
-
-/// Promises: T18.
-#[test]
-fn t18_the_defaults_are_safe() {
-    let mut server = Server::start();
-    let data = server.data();
-    let port = server.port();
-    server.stop();
-    let bare = |listen: Option<String>, data: &std::path::Path| {
-        let mut program = server.program();
-        program
-            .env_remove("ISOLET_API_KEY")
-            .env_remove("ISOLET_LISTEN")
-            .env("ISOLET_DATA_DIR", data)
-            .env("ISOLET_ALLOW_PLAINTEXT", "1")
-            .arg("serve");
-        program.envs(listen.map(|listen| ("ISOLET_LISTEN".to_owned(), listen)));
-        program
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped());
-        program.spawn().expect("it starts")
-    };
-    let empty = data.join("../empty");
-    let refused =
-        bare(Some(format!("0.0.0.0:{port}")), &empty).wait_with_output().expect("it ends");
-    assert!(!refused.status.success(), "it would listen on all addresses without a key");
-    let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(reason.contains("isolet keys add"), "{reason}");
-    // Without a configured key the server creates one: mode 0600, 401 without it, 200 with it, and
-    // never printed to a pipe.
-    let other = data.join("../other");
-    let mut child = bare(Some(format!("127.0.0.1:{port}")), &other);
-    let http = Http::new(port, None);
-    wait_until("it answers", SOON, || http.try_send("GET", "/health", None).is_ok().then_some(()));
-    assert_eq!(http.get("/v1/sandboxes").status, 401);
-    let file = other.join("key");
-    let key = std::fs::read_to_string(&file).expect("a key was created").trim().to_owned();
-    let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
-    assert_eq!((mode & 0o777, key.len() >= 24), (0o600, true));
-    assert_eq!(Http::new(port, Some(&key)).get("/v1/sandboxes").status, 200);
-    isolet_kit::process::signal(
-        i32::try_from(child.id()).expect("small"),
-        isolet_kit::process::TERM,
-    );
-    wait_until("it ends", SOON, || child.try_wait().expect("our child"));
-    let said = child.wait_with_output().expect("it has ended");
-    let said = [said.stdout, said.stderr].concat();
-    assert!(!String::from_utf8_lossy(&said).contains(&key), "the key was printed to a pipe");
-}
-
-#[test]
-fn the_default_address_is_loopback() {
-    let server = Server::start();
-    let shown =
-        server.program().env_remove("ISOLET_LISTEN").args(["serve", "--print-config"]).output();
-    let shown = shown.expect("it starts");
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(text.contains("127.0.0.1:7300"), "{text}");
-    assert!(!text.contains(server.key()), "{text}");
 }

@@ -2,12 +2,16 @@
 
 mod authorization;
 mod bodies;
+mod builds;
 mod connection_ends;
 mod connections;
+mod defaults;
 mod forwarded;
 mod idempotency;
+mod image_names;
 mod incarnations;
 mod keys;
+mod link_tokens;
 mod paths;
 mod ports;
 mod quotas;

@@ -49,6 +49,34 @@ fn a_tenant_at_its_disk_quota_creates_and_uploads_nothing_until_it_deletes() {
     server.healthy();
 }
 
+/// Uploads for builds once did not count. Clients cannot delete them, so that they make room.
+#[test]
+fn uploads_for_builds_count_until_the_tenant_needs_their_space() {
+    let (server, other) = two_tenants(DISK);
+    let upload = |http: &Http, letter: &str, bytes: usize| {
+        let archive = Layer::new().file("a", &vec![7; bytes]).bytes();
+        let path = format!("/v1/images/builds/files/{}", letter.repeat(64));
+        http.send("PUT", &path, Some(&archive))
+    };
+    for http in [&server.http(), &other] {
+        assert_eq!(upload(http, "a", 30 << 20).status, 200);
+    }
+    let refused = wait_until("the upload is counted", LONG, || {
+        let reply = upload(&server.http(), "b", 1);
+        (reply.status != 200).then_some(reply)
+    });
+    assert_eq!(refused.expect(507).error(), "quota_exceeded");
+    wait_until("it has made room", LONG, || {
+        (upload(&server.http(), "c", 1).status == 200).then_some(())
+    });
+    let present = |http: &Http| {
+        let path = format!("/v1/images/builds/files/{}", "a".repeat(64));
+        http.get(&path).expect(200).json()["present"].clone()
+    };
+    assert_eq!(present(&server.http()), false);
+    assert_eq!(present(&other), true, "another tenant keeps its own");
+}
+
 #[test]
 fn images_count_by_the_unpacked_bytes_of_their_layers() {
     let (server, other) =

@@ -249,7 +249,9 @@ class Started:
 
     def __init__(self, directory, name, spec):
         from jupyter_client.manager import KernelManager
-        self.manager = KernelManager(kernel_name=name, transport='ipc', connection_file=directory + '/kernel.json')
+        # Kernels of other languages know no other transport.
+        transport = 'ipc' if spec.language == 'python' else 'tcp'
+        self.manager = KernelManager(kernel_name=name, transport=transport, connection_file=directory + '/kernel.json')
         # It warns of itself on standard error otherwise.
         os.environ.setdefault('PYDEVD_DISABLE_FILE_VALIDATION', '1')
         # A kernel of Python says itself what its children print; other kernels' children print here.

@@ -95,6 +95,6 @@ pub(crate) async fn write(
 ) -> Result<Json<Done>, BridgeError> {
     let (sandbox, path) =
         open(&app, &caller, request.uri(), request.headers(), Access::CreateIfMissing).await?;
-    save(&sandbox, &path, WriteOptions::default(), request).await?;
+    save(&sandbox, &path, WriteOptions::default(), None, request).await?;
     Ok(Done::OK)
 }

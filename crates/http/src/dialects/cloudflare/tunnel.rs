@@ -9,7 +9,7 @@ use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
 use crate::foundation::json::{StrictJson, not_null};
 use crate::proxy::target::parse_port;
-use crate::routes::ports::links;
+use crate::routes::ports::links::{self, LinkSettings};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -75,7 +75,8 @@ pub(crate) async fn open(
     let port = parse_port(&port)?;
     let wish = body?.value;
     app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
-    let link = links::make(&app, &caller, &id, port, wish.name, TTL_MAX, &base).await?;
+    let settings = LinkSettings { port, name: wish.name, ttl: TTL_MAX, token: None };
+    let link = links::make(&app, &caller, &id, settings, &base).await?;
     let host = link.url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
     let url = link.url;
     let name = link.name;

@@ -32,7 +32,9 @@ pub(super) async fn issue(
     let (life, mut all) = app.service.exposed(tenant, sandbox)?;
     let exposed = match all.remove(&DAEMON_PORT) {
         Some(exposed) => exposed,
-        None => app.service.expose(tenant, sandbox, DAEMON_PORT, Some(NAME.to_owned())).await?,
+        None => {
+            app.service.expose(tenant, sandbox, DAEMON_PORT, Some(NAME.to_owned()), None).await?
+        }
     };
     let link = link(tenant.clone(), caller.key.clone(), sandbox);
     Ok(link.token(&exposed.secret, &life))
@@ -72,7 +74,7 @@ pub(crate) async fn authenticate(
         return Err(refused("the access token is not one of this sandbox", hint));
     }
     // The same answer whether the sandbox exists or not.
-    let link = port_link::verify(service, token).ok_or_else(|| gone(sandbox))?;
+    let link = port_link::verify_signed(service, token).ok_or_else(|| gone(sandbox))?;
     Ok(link.caller)
 }
 

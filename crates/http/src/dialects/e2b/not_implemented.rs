@@ -7,20 +7,13 @@ use axum::http::{StatusCode, Uri};
 use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 
-const TEMPLATES: &str =
-    "templates are not built here: name an image of this server as the template";
 const VOLUMES: &str = "there are no volumes: use files of a sandbox, or snapshots";
 const SECRETS: &str = "there is no service of secrets: give a sandbox credentials instead, whose values are injected into its requests";
 const TEAMS: &str = "there are no teams: keys belong to tenants";
 const MANY_METRICS: &str = "metrics are read for one sandbox at a time";
 
 /// The routes that are refused, with everything below them.
-const REFUSED: [(&str, &str); 12] = [
-    ("/templates", TEMPLATES),
-    ("/templates/{snapshot}/{*rest}", TEMPLATES),
-    ("/v2/templates", TEMPLATES),
-    ("/v2/templates/{*rest}", TEMPLATES),
-    ("/v3/templates", TEMPLATES),
+const REFUSED: [(&str, &str); 7] = [
     ("/volumes", VOLUMES),
     ("/volumes/{*rest}", VOLUMES),
     ("/secrets", SECRETS),

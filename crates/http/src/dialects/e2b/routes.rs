@@ -38,7 +38,8 @@ pub(crate) enum RouteUse {
 }
 
 /// Routes whose requests last longer than a call.
-const USES: [(&str, RouteUse); 6] = [
+const USES: [(&str, RouteUse); 7] = [
+    ("/templates/{snapshot}/files/{hash}", RouteUse::Files),
     ("/v1/e2b/{id}/process.Process/Start", RouteUse::Program),
     ("/v1/e2b/{id}/process.Process/Connect", RouteUse::Events),
     ("/v1/e2b/{id}/process.Process/StreamInput", RouteUse::Upload),
@@ -48,7 +49,11 @@ const USES: [(&str, RouteUse); 6] = [
 ];
 
 /// The events of the audit log, by the last part of the route; `None` for calls that only read.
-const AUDITED: [(&str, Option<&str>); 24] = [
+const AUDITED: [(&str, Option<&str>); 28] = [
+    ("templates", Some("image.build")),
+    ("{build}", Some("image.build")),
+    ("tags", Some("image.tag")),
+    ("{hash}", Some("image.upload")),
     ("{snapshot}", Some("snapshot.delete")),
     ("connect", Some("sandbox.change")),
     ("timeout", Some("sandbox.change")),

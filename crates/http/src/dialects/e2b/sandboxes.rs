@@ -7,4 +7,4 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod observe;
 pub(super) mod snapshots;
-mod view;
+pub(super) mod view;

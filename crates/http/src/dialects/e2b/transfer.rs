@@ -8,6 +8,7 @@ use crate::auth::caller::Caller;
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::file_signature::PARAMETERS;
 use crate::dialects::e2b::metadata;
+use crate::dialects::e2b::templates::started::Defaults;
 use crate::dialects::e2b::user::User;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
@@ -49,11 +50,11 @@ struct Target {
 }
 
 impl Target {
-    fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, E2bError> {
+    fn of(sandbox: &Sandbox, uri: &Uri, headers: &HeaderMap) -> Result<Self, E2bError> {
         let query = Query::of(uri, &PARAMETERS)?;
         let user = match query.text("username")? {
-            Some(name) => User::parse(name),
-            None => User::of(headers),
+            Some(name) if !name.is_empty() => User::parse(name),
+            _ => Defaults::user(sandbox, headers),
         };
         let user = user.map_err(ApiError::from)?;
         let path = query.text("path")?.map(str::to_owned);
@@ -76,9 +77,9 @@ pub(super) async fn download(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, E2bError> {
-    let target = Target::of(&uri, &headers)?;
-    let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
+    let target = Target::of(&sandbox, &uri, &headers)?;
+    let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
     let reader = sandbox.file_read(path.as_bytes(), 0, None).await;
     Ok(raw(reader.map_err(|error| about(&path, error))?))
 }
@@ -90,10 +91,10 @@ pub(super) async fn upload(
     ids: PathIds,
     request: Request,
 ) -> Result<Json<Vec<WrittenFile>>, E2bError> {
-    let target = Target::of(request.uri(), request.headers())?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
+    let target = Target::of(&sandbox, request.uri(), request.headers())?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
-    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     if kind.starts_with("multipart/form-data") {
         return Ok(Json(multipart::save(&sandbox, &target, request).await?));
     }

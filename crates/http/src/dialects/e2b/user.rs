@@ -7,6 +7,7 @@ use crate::dialects::e2b::connect::{Code, RpcError};
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use isolet_sandbox::absolute_path;
 
 /// Holds the name of the user between [`move_to_header`] and the handler.
 const HEADER: &str = "x-e2b-user";
@@ -15,7 +16,7 @@ const PATH_BYTES_MAX: usize = 4096;
 
 /// A user of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum User {
+pub(crate) enum User {
     #[default]
     User,
     Root,
@@ -36,13 +37,13 @@ impl User {
         }
     }
 
-    /// The user that the header names.
+    /// The user that the header names; `None` without the header.
     ///
     /// # Errors
     /// For an unknown name.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, RpcError> {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, RpcError> {
         let name = headers.get(HEADER).map(|name| name.to_str().unwrap_or("?"));
-        Self::parse(name.unwrap_or_default())
+        name.map(Self::parse).transpose()
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -77,19 +78,7 @@ impl User {
             }
             Some(_) => return bad("cannot name the home directory of another user"),
         };
-        let path = match path.starts_with('/') {
-            true => path,
-            false => format!("{}/{path}", self.home()),
-        };
-        let mut parts = Vec::new();
-        for part in path.split('/') {
-            match part {
-                "" | "." => {}
-                ".." => drop(parts.pop()),
-                part => parts.push(part),
-            }
-        }
-        Ok(format!("/{}", parts.join("/")))
+        Ok(absolute_path(self.home(), &path))
     }
 }
 
@@ -141,7 +130,8 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());
             move_to_header(&mut headers);
-            (User::of(&headers).ok(), headers.contains_key(header::AUTHORIZATION))
+            let named = User::of(&headers).map(Option::unwrap_or_default);
+            (named.ok(), headers.contains_key(header::AUTHORIZATION))
         };
         assert_eq!(of("Basic cm9vdDo="), (Some(User::Root), false));
         assert_eq!(of("Basic dXNlcjo="), (Some(User::User), false));
@@ -150,6 +140,6 @@ mod tests {
         let mut forged = HeaderMap::new();
         forged.insert(HEADER, "root".parse().unwrap());
         move_to_header(&mut forged);
-        assert_eq!(User::of(&forged).ok(), Some(User::User));
+        assert_eq!(User::of(&forged).ok(), Some(None));
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::forwarding::lists;
+use crate::forwarding::lists::stored::Listed;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::denied::{DeniedFields, DeniedView};
 use crate::foundation::error::ApiError;
@@ -194,9 +196,15 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     // The client reads a single page, so this page has the largest size.
     let paging = Pagination::of(&uri, PAGE_MAX)?;
-    let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let page = IdPage { items: page.items, last: page.next.map(String::from) };
-    Ok(paging.answer::<_, IsorunRun>("/v1/runs", page))
+    let page = lists::stored::page(&app, &caller, &paging).await?;
+    let is_incomplete = page.is_incomplete;
+    let items = page.items.into_iter().map(Listed::info).collect();
+    let page = IdPage { items, last: page.last };
+    let mut response = paging.answer::<_, IsorunRun>("/v1/runs", page);
+    if is_incomplete {
+        response.headers_mut().insert(lists::MISSING, lists::STORED);
+    }
+    Ok(response)
 }
 
 /// Get a run

@@ -210,7 +210,7 @@ pub(crate) async fn write(
     Query::of(&uri, &[])?;
     let OpenedFile { sandbox, path, .. } =
         open(&app, &caller, named, uri, None, For::Writing).await?;
-    let (stat, _) = upload::save(&sandbox, &path, WriteOptions::default(), request).await?;
+    let (stat, _) = upload::save(&sandbox, &path, WriteOptions::default(), None, request).await?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let saved = Saved { path, size: stat.size, modified: seconds(stat.modified_ms) };
     Ok((StatusCode::CREATED, Json(saved)).into_response())

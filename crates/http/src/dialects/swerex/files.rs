@@ -78,6 +78,10 @@ pub(super) async fn read(
     let mut content = CapturedOutput::new(OUTPUT_BYTES_MAX, share);
     while let Some(bytes) = reader.next().await.map_err(about)? {
         content.push(1, &bytes);
+        if content.is_truncated() {
+            // The rest would be thrown away.
+            break;
+        }
     }
     let fields = content.fields();
     if fields.truncated.is_some() {

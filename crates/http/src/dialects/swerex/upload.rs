@@ -48,7 +48,15 @@ pub(super) async fn upload(
 ) -> Result<Json<Nothing>, SwerexError> {
     reject_content_encoding(request.headers())?;
     let sandbox = app.service.reach(&caller.tenant, &path.sandbox, Access::MustExist).await?;
-    let form = receive(&sandbox, request).await?;
+    let at = format!("/tmp/.swerex-upload-{}", ids::random());
+    let form = match receive(&sandbox, request, at.clone()).await {
+        Ok(form) => form,
+        Err(failure) => {
+            // The form may have ended after its file.
+            let _ = sandbox.file_remove(at.as_bytes(), false).await;
+            return Err(failure);
+        }
+    };
     let Some(target) = form.target.filter(|path| checked("target_path", path.as_bytes()).is_ok())
     else {
         let _ = sandbox.file_remove(form.at.as_bytes(), false).await;
@@ -72,8 +80,9 @@ pub(super) async fn upload(
     Ok(Json(Nothing {}))
 }
 
-/// Receives a form. The file comes before the path that it is for, so it goes to a file of `/tmp`.
-async fn receive(sandbox: &Sandbox, request: Request) -> Result<Form, SwerexError> {
+/// Receives a form. The file comes before the path that it is for, so it goes to the file `at`, which
+/// may be there after an error.
+async fn receive(sandbox: &Sandbox, request: Request, at: String) -> Result<Form, SwerexError> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = multer::parse_boundary(kind.unwrap_or_default());
     let boundary = boundary.map_err(|error| malformed(&error))?;
@@ -84,7 +93,6 @@ async fn receive(sandbox: &Sandbox, request: Request) -> Result<Form, SwerexErro
         Constraints::new().size_limit(limits).allowed_fields(vec!["file", "target_path", "unzip"]);
     let body = request.into_body().into_data_stream();
     let mut fields = Multipart::with_constraints(body, boundary, constraints);
-    let at = format!("/tmp/.swerex-upload-{}", ids::random());
     let mut form = Form { at, target: None, unzip: false };
     let mut has_file = false;
     loop {

@@ -65,7 +65,7 @@ pub(crate) async fn answer(
         return Err(errors::owner_moved(id));
     }
     let key = caller.key.as_deref().unwrap_or("ISOLET_API_KEY");
-    let entry = AuditEntry::now(caller.tenant.as_str(), Some(id.as_str()), "sandbox.delete");
+    let entry = AuditEntry::now(caller.tenant.as_str(), Some(id.as_str()), "sandbox.destroy");
     app.service.audit().put(entry.with("key", key));
     let view = SandboxView::from(away.info).in_store(away.region).destroyed();
     Ok(StoredAnswer::Answered(Json(view).into_response()))

@@ -1,5 +1,7 @@
-//! The owner of a sandbox that can answer: a sandbox of the class `store` whose node has failed is
-//! taken over and restored by the node that received the request, before its handler runs.
+//! The owner of a sandbox that can answer. A sandbox of the class `store` whose node has failed, and one
+//! that only the object store has, such as after an eviction or a move that did not end, is taken over and
+//! restored before the handler of the request runs: by the node that received the request, or by one that
+//! placement chooses.
 
 use crate::app::App;
 use crate::auth::caller::Caller;

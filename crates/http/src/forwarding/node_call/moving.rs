@@ -32,7 +32,7 @@ const RETRY_S: u64 = 2;
 /// if the caller is dropped.
 ///
 /// # Errors
-/// 404 `no_sandbox`, `no_node`; 409 `no_target`, `moving`; 422 `not_movable`, `no_snapshot_store`; 503
+/// 404 `no_sandbox`, `no_node`; 409 `no_target`, `moving`; 422 `not_movable`; 501 `no_snapshot_store`; 503
 /// `not_moved`; and those of a snapshot and a push.
 pub(crate) async fn move_away(
     app: &App,
@@ -62,9 +62,9 @@ pub(crate) async fn may_arrive(
     tenant: &TenantId,
     arrival: &Arrival,
 ) -> Result<(), ApiError> {
-    app.service.may_arrive(tenant, arrival)?;
+    app.service.may_arrive(tenant, arrival).await?;
     if let Some(pushed) = &arrival.pushed {
-        // It must be the same store.
+        // A copy of the store has the same id, and not the same snapshots.
         app.service.stored_snapshot(tenant, pushed).await?;
     }
     Ok(())
@@ -84,6 +84,28 @@ pub(crate) async fn receive(
     };
     joined.fleet.receive(tenant, sandbox).await?;
     record(app, &*joined.fleet, tenant, sandbox).await
+}
+
+/// Has another node take over a sandbox that only the object store has, and restore it. If the node cannot
+/// restore it, it gives it back.
+///
+/// # Errors
+/// Why the node has not restored it, as text for people.
+pub async fn restore_on(
+    fleet: &dyn Fleet,
+    peer: &Peer,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+) -> Result<(), String> {
+    let call = NodeCall::Receive { tenant: tenant.clone(), sandbox: sandbox.clone() };
+    let answer = node_call::ask_within(fleet, peer, &call, RECEIVE_WAIT).await;
+    let answer = answer.map_err(|error| error.message)?;
+    let Some(Refused { code, message }) = answer.refused else { return Ok(()) };
+    match &*code {
+        // It continues there, has ended there already, or is on another node or deleted now.
+        "restoring" | "no_sandbox" | "no_target" => Ok(()),
+        _ => Err(format!("node \"{}\" has not restored it: {message} ({code})", peer.node)),
+    }
 }
 
 /// The record of a sandbox of this node.
@@ -112,13 +134,14 @@ impl Move<'_> {
     async fn run(&self, to: &MoveTo) -> Result<Value, ApiError> {
         let service = &self.app.service;
         let is_here = service.local_sandbox(self.tenant, self.sandbox).is_some();
-        let arrival = match is_here {
+        let mut arrival = match is_here {
             true => {
                 service.may_depart(self.tenant, self.sandbox).await?;
                 service.arrival(self.tenant, self.sandbox)?
             }
             false => self.stored_arrival().await?,
         };
+        arrival.store = Some(service.store_id().await?);
         let memory_mib = if arrival.asleep { 0 } else { arrival.memory_mib };
         let target = self.fleet.target(self.tenant, self.sandbox, memory_mib, to).await?;
         let Some(peer) = target else {
@@ -155,6 +178,10 @@ impl Move<'_> {
         Ok(Arrival {
             id: info.id,
             pushed: info.pushed.map(|pushed| pushed.id),
+            store: None,
+            network: Some(info.network),
+            // Their values are lost already.
+            has_credentials: false,
             class: info.class,
             image: info.image,
             image_resolved: info.image_resolved,

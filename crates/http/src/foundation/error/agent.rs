@@ -87,6 +87,11 @@ fn classify_agent(reason: RefusalReason) -> (StatusCode, &'static str, &'static 
             "not_in_image",
             "use an image that contains it, or install it at the path in the message",
         ),
+        RefusalReason::Changed => (
+            S::PRECONDITION_FAILED,
+            "file_changed",
+            "read the file again and apply the change to its new content",
+        ),
         RefusalReason::Failed => {
             (S::INTERNAL_SERVER_ERROR, "failed", "the message contains the kernel's error")
         }

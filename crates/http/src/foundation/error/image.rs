@@ -61,6 +61,11 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
             "image_needs_more",
             "ask the operator of this server to install what is missing",
         ),
+        E::TooManyNames { .. } => (
+            S::CONFLICT,
+            "too_many_names",
+            "remove one of its names with DELETE /v1/images/{image} or `isolet image rm`",
+        ),
         E::InUse(_) => (S::CONFLICT, "image_in_use", "delete the sandboxes that use it first"),
         E::NotCopied { .. } => (
             S::SERVICE_UNAVAILABLE,
@@ -73,9 +78,11 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
             "pull the image again by its digest (image_resolved) or import it again, then retry; \
              deleting the sandbox still works",
         ),
-        E::ImportGone { .. } => {
-            (S::CONFLICT, "image_gone", "import the image again under this name, then retry")
-        }
+        E::ImportGone { .. } => (
+            S::CONFLICT,
+            "image_gone",
+            "import the image again under this name, or pull it under its own name if it was tagged, then retry",
+        ),
         E::QuotaExceeded { .. } => (
             S::INSUFFICIENT_STORAGE,
             "quota_exceeded",

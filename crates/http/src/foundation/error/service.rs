@@ -26,7 +26,8 @@ impl From<Error> for ApiError {
             Error::BadField { field, reason } => Self::bad_field(field, &reason),
             other => {
                 let (status, code, hint) = classify(&other);
-                if status.is_server_error() {
+                // Calls that arrive while the server stops are no reason to look into its log.
+                if status.is_server_error() && code != "stopping" {
                     tracing::warn!(code, error = %message, "call failed");
                 }
                 let error = Self::new(status, code, message, hint);
@@ -144,6 +145,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "delete sandboxes, or files in them, or ask the operator of this server to raise the quota; reads and deletes still work",
         ),
         Error::Image(error) => classify_image(error),
+        Error::NameConfigured { .. } => (
+            S::CONFLICT,
+            "image_name_configured",
+            "choose another name; GET /v1/images/aliases lists the configured ones",
+        ),
         Error::TooManySandboxes { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
         }
@@ -156,6 +162,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::ProcessLost { .. } => {
             (S::GONE, "process_lost", "start it again; set sleep_after_s to 0 to keep it running")
         }
+        Error::VersionExpired(_) => (
+            S::GONE,
+            "version_expired",
+            "take a new version with ?changes_since=now, then list the directory",
+        ),
         Error::NoProfile(_) => {
             (S::NOT_FOUND, "no_network_profile", "list them with GET /v1/network-profiles")
         }
@@ -222,6 +233,16 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             S::TOO_MANY_REQUESTS,
             "too_many_links",
             "revoke the links of a port first: DELETE …/links/{port}",
+        ),
+        Error::TooManyLinkTokens { .. } => (
+            S::TOO_MANY_REQUESTS,
+            "too_many_links",
+            "wait until one has expired, or revoke the links of a port: DELETE …/links/{port}",
+        ),
+        Error::LinkTokenInUse { .. } => (
+            S::CONFLICT,
+            "link_token_in_use",
+            "choose another token, or revoke the links of the port: DELETE …/links/{port}",
         ),
         Error::ServerFull(_) => {
             (S::SERVICE_UNAVAILABLE, "server_full", "delete a sandbox, or use another server")
@@ -290,6 +311,11 @@ mod tests {
             (Error::StoreBroken, 503, "store_broken"),
             (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
             (Error::QuotaExceeded { used_mib: 2, quota_mib: 1 }, 507, "quota_exceeded"),
+            (
+                Error::NameConfigured { name: "a".into(), image: "host".into() },
+                409,
+                "image_name_configured",
+            ),
             (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "unsupported"),
             (Error::NoWay("no nft".into()), 501, "no_network"),
             (Error::WayLost("ended".into()), 503, "network_lost"),

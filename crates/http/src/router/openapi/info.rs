@@ -62,6 +62,7 @@ should compare the code; the schema `Error` lists all of them. New codes may be 
         (name = "events", description = "Streams of what happens to sandboxes."),
         (name = "audit", description = "The signed log of the calls that clients made."),
         (name = "keys", description = "The API keys of the tenant."),
+        (name = "webhooks", description = "URLs that the server tells about the tenant's sandboxes."),
         (name = "nodes", description = "The nodes of a fleet."),
         (name = "server", description = "The state of the server."),
         (name = "cloudflare", description = "The dialect of the bridge of Cloudflare's sandboxes. Its errors are `BridgeError` objects."),

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use isolet_sandbox::files::FileReader;
-use isolet_wire::request::ByteRange;
+use isolet_wire::request::{ByteRange, ExpectedFile, FileVersion};
 use isolet_wire::response::FileStat;
 use std::io;
 
@@ -80,8 +80,29 @@ fn part(text: &str) -> Option<ByteRange> {
 }
 
 /// An entity tag that changes whenever the file is written: inode, size and time.
-fn tag(stat: &FileStat) -> String {
+pub(super) fn tag(stat: &FileStat) -> String {
     format!("\"{:x}-{:x}-{:x}\"", stat.inode, stat.size, stat.modified_ms)
+}
+
+/// The file that a write may replace, by `If-Match`: `*`, or the entity tag of a read.
+pub(super) fn expected_file(headers: &HeaderMap) -> Result<Option<ExpectedFile>, ApiError> {
+    let Some(header) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let expected = header.to_str().ok().map(str::trim).and_then(|text| match text {
+        "*" => Some(ExpectedFile::Any),
+        tag => version(tag).map(ExpectedFile::Version),
+    });
+    let hint = "must be `*`, or one ETag that a read or a write of the file returned";
+    expected.map(Some).ok_or_else(|| ApiError::bad_field("If-Match", hint))
+}
+
+/// The version that an entity tag names.
+fn version(tag: &str) -> Option<FileVersion> {
+    let mut parts = tag.strip_prefix('"')?.strip_suffix('"')?.split('-');
+    let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
+    let inode = number()?;
+    let size = number()?;
+    let modified_ms = number()?.cast_signed();
+    parts.next().is_none().then_some(FileVersion { inode, size, modified_ms })
 }
 
 /// The response with a file's bytes, or with a status that replaces them.
@@ -174,6 +195,18 @@ fn body(reader: FileReader, most: u64, sized: bool) -> Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entity_tag_names_the_version_that_it_was_made_of() {
+        let kind = isolet_wire::response::FileKind::File;
+        for modified_ms in [0, 1_700_000_000_123, -5] {
+            let stat = FileStat { kind, size: 12, mode: 0o644, modified_ms, inode: 77 };
+            assert_eq!(version(&tag(&stat)), Some(stat.version()));
+        }
+        for bad in ["", "\"\"", "1-2-3", "\"1-2\"", "\"1-2-3-4\"", "W/\"1-2-3\"", "\"1-2-x\""] {
+            assert_eq!(version(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn ranges_are_taken_as_the_standard_says() {

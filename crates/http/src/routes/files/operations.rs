@@ -195,7 +195,8 @@ impl Task {
             }
         };
         let found = sandbox.file_look(&path, follow).await?;
-        Ok(OperationResult::File(Box::new(FileView::of(&path, found))))
+        let stat = found.stat.clone();
+        Ok(OperationResult::File(Box::new(FileView::of(&path, found).tagged(&stat))))
     }
 }
 

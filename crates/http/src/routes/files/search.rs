@@ -73,7 +73,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<SearchQuery>, ApiError> {
     if pattern.is_empty() || pattern.len() > PATTERN_BYTES_MAX {
         return Err(query::bad_parameter("search", "1 to 4096 bytes"));
     }
-    for name in ["recursive", "cursor", "tar", "watch"] {
+    for name in ["recursive", "cursor", "tar", "watch", "changes_since"] {
         if query.bytes(name).is_some() {
             return Err(query::bad_parameter(name, "cannot be combined with search"));
         }

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use http_body_util::BodyExt;
 use isolet_sandbox::Sandbox;
 use isolet_sandbox::files::Writer;
-use isolet_wire::request::WriteOptions;
+use isolet_wire::request::{ExpectedFile, WriteOptions};
 use isolet_wire::response::FileStat;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -16,11 +16,12 @@ use tokio::time::timeout;
 /// How long an upload may stall.
 const STILL: Duration = Duration::from_secs(60);
 
-/// Writes the body of a request to a file. Returns the file's metadata and whether it is new.
+/// Writes the body of a request to a file, or to none but the expected one. Returns the file's metadata and whether it is new.
 pub(crate) async fn save(
     sandbox: &Sandbox,
     path: &[u8],
     how: WriteOptions,
+    expected: Option<ExpectedFile>,
     request: Request,
 ) -> Result<(FileStat, bool), ApiError> {
     reject_content_encoding(request.headers())?;
@@ -30,7 +31,10 @@ pub(crate) async fn save(
             "a file is written whole, or with ?append=1",
         ));
     }
-    let mut writer = sandbox.file_save(path, how).await?;
+    let mut writer = match expected {
+        Some(expected) => sandbox.file_save_if(path, how, expected).await?,
+        None => sandbox.file_save(path, how).await?,
+    };
     receive(request.into_body(), &mut writer).await?;
     Ok(writer.save().await?)
 }

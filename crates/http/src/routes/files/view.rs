@@ -1,5 +1,6 @@
 //! Metadata of files. Names that are not UTF-8 also appear in base64.
 
+use crate::routes::files::content;
 use crate::routes::files::target::whole;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,6 +45,10 @@ pub(crate) struct FileView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     unread: Option<&'static str>,
+    /// The `ETag` of a file, for `If-Match`. Only in answers to operations; lists leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    etag: Option<String>,
 }
 
 /// A file that was written.
@@ -60,12 +65,16 @@ pub(crate) struct SavedView {
     size: u64,
     /// When it was modified, in milliseconds since 1970.
     modified_ms: i64,
+    /// The `ETag` of the file, for `If-Match`. Absent after an archive was unpacked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    etag: Option<String>,
 }
 
 impl SavedView {
     pub(super) fn of(path: &[u8], stat: &FileStat) -> Self {
         let (path, path_b64) = text(&whole(path));
-        Self { path, path_b64, size: stat.size, modified_ms: stat.modified_ms }
+        Self { path, path_b64, size: stat.size, modified_ms: stat.modified_ms, etag: etag(stat) }
     }
 }
 
@@ -73,6 +82,11 @@ impl FileView {
     /// A file that the request named.
     pub(crate) fn of(path: &[u8], found: FoundFile) -> Self {
         Self::at(&whole(path), found)
+    }
+
+    /// Adds the entity tag of a file of a sandbox.
+    pub(super) fn tagged(self, stat: &FileStat) -> Self {
+        Self { etag: etag(stat), ..self }
     }
 
     /// A file below a directory.
@@ -92,12 +106,7 @@ impl FileView {
         let (path, path_b64) = text(path);
         let target = found.target.as_deref().map(text);
         let (target, target_b64) = target.map_or((None, None), |(a, b)| (Some(a), b));
-        let kind = match found.stat.kind {
-            FileKind::File => "file",
-            FileKind::Directory => "directory",
-            FileKind::Symlink => "symlink",
-            FileKind::Other => "other",
-        };
+        let kind = kind_name(found.stat.kind);
         let FileStat { size, modified_ms, mode, .. } = found.stat;
         let mode = format!("{mode:04o}");
         Self {
@@ -112,8 +121,24 @@ impl FileView {
             target,
             target_b64,
             unread: None,
+            etag: None,
         }
     }
+}
+
+/// The name of a type of files.
+pub(super) fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Other => "other",
+    }
+}
+
+/// The entity tag of a regular file.
+fn etag(stat: &FileStat) -> Option<String> {
+    (stat.kind == FileKind::File).then(|| content::tag(stat))
 }
 
 /// The readable text, and the exact bytes in base64 if they differ.

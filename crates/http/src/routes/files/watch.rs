@@ -98,7 +98,7 @@ fn write_change(out: &mut EventBuffer, base: &[u8], change: &FileChange) {
     out.event(None, name, &ChangeEvent::of(base, change));
 }
 
-fn joined(base: &[u8], below: &[u8]) -> Vec<u8> {
+pub(super) fn joined(base: &[u8], below: &[u8]) -> Vec<u8> {
     match below {
         b"" => base.to_vec(),
         below if base == b"/" => [b"/", below].concat(),

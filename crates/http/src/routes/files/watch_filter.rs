@@ -84,7 +84,8 @@ impl WatchFilter {
         Ok(Self { include: Patterns::of(query, INCLUDE)?, exclude: Patterns::of(query, EXCLUDE)? })
     }
 
-    fn admits_path(&self, path: &[u8]) -> bool {
+    /// Whether the client wants to know of changes of a path.
+    pub(super) fn admits_path(&self, path: &[u8]) -> bool {
         self.include.as_ref().is_none_or(|include| include.match_path(path))
             && !self.exclude.as_ref().is_some_and(|exclude| exclude.match_part(path))
     }

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::auth::link_token;
 use crate::auth::port_link::{self, SignedLink};
 use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
@@ -19,6 +20,7 @@ use axum::routing::any;
 use axum::{Extension, Json, Router};
 use isolet_clock::rfc3339;
 use isolet_sandbox::exposed_ports::ExposedPort;
+use isolet_sandbox::exposed_ports::link_token::{LinkToken, NewLinkToken};
 use isolet_sandbox::{SandboxId, TenantId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,6 +61,11 @@ pub(crate) struct MakeLink {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     name: Option<String>,
+    /// A token of your choice, so that the URL stays the same when you create the link again: 16 to
+    /// 64 characters of `A-Z`, `a-z`, `0-9`, `-` and `_`. Everybody who guesses it can use the port.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false, write_only, min_length = 16, max_length = 64)]
+    token: Option<String>,
 }
 
 /// A port that links lead to.
@@ -87,7 +94,8 @@ pub(crate) struct LinkView {
     pub(crate) name: Option<String>,
     /// The URL, which contains the token.
     pub(crate) url: String,
-    /// The token alone, for `?isolet-token=` on the host name of the port.
+    /// The token alone, for `?isolet-token=` on the host name of the port. It contains the token that
+    /// you chose: `~TENANT~SANDBOX~PORT~CHOSEN`.
     token: String,
     /// When the link expires, as in RFC 3339.
     expires_at: String,
@@ -101,6 +109,10 @@ pub(crate) struct LinkView {
 /// its time is over, the key that created it is revoked, the links of the port are revoked, or the
 /// sandbox is deleted. If the server has a domain for ports, the link leads to a host name of the
 /// port; otherwise it leads below `/v1/links/`, where pages have an opaque origin.
+///
+/// With `token`, the URL contains a token of your choice. The same key may create the link again: it
+/// keeps its URL, and is valid for the new lifetime. Another key that chooses the same token for the
+/// port gets 409 `link_token_in_use`.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/links", operation_id = "links_create", tag = "ports",
     params(
@@ -108,7 +120,8 @@ pub(crate) struct LinkView {
     ),
     request_body(content = MakeLink, example = json!({"port": 8080, "ttl_s": 3600, "name": "preview"})),
     responses(
-        (status = 201, description = "The link.", body = LinkView)
+        (status = 201, description = "The link.", body = LinkView),
+        (status = 409, description = "`link_token_in_use`: another key chose this token for the port.", body = ApiError)
     )
 )]
 pub(crate) async fn create(
@@ -124,27 +137,49 @@ pub(crate) async fn create(
     if ttl.is_zero() || ttl > port_link::TTL_MAX {
         return Err(ApiError::bad_field("ttl_s", "1 to 2592000"));
     }
-    let link = make(&app, &caller, &ids.sandbox, port, wish.name, ttl, &base).await?;
+    let token = wish.token.as_deref().map(LinkToken::parse).transpose();
+    let token = token.map_err(isolet_sandbox::Error::from)?;
+    let settings = LinkSettings { port, name: wish.name, ttl, token };
+    let link = make(&app, &caller, &ids.sandbox, settings, &base).await?;
     Ok((StatusCode::CREATED, Json(link)))
 }
 
-/// Creates a link to a port of a sandbox, under a name.
+/// What a new link is like.
+pub(crate) struct LinkSettings {
+    pub(crate) port: u16,
+    /// The name of the port.
+    pub(crate) name: Option<String>,
+    pub(crate) ttl: Duration,
+    /// The token that the client chose.
+    pub(crate) token: Option<LinkToken>,
+}
+
+/// Creates a link to a port of a sandbox.
 pub(crate) async fn make(
     app: &App,
     caller: &Caller,
     sandbox: &SandboxId,
-    port: u16,
-    name: Option<String>,
-    ttl: Duration,
+    settings: LinkSettings,
     base: &BaseUrl,
 ) -> Result<LinkView, ApiError> {
-    let exposed = app.service.expose(&caller.tenant, sandbox, port, name).await?;
-    let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
+    let LinkSettings { port, name, ttl, token: chosen } = settings;
     let expires_s = port_link::expiry_s(port_link::since_epoch() + ttl);
+    let new = chosen.clone().map(|token| {
+        let key = caller.key.clone();
+        NewLinkToken { token, key, expires_s }
+    });
+    let exposed = app.service.expose(&caller.tenant, sandbox, port, name, new).await?;
+    let token = match &chosen {
+        Some(chosen) => link_token::text(&caller.tenant, sandbox, port, chosen),
+        None => {
+            let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
+            let caller = caller.clone();
+            let link = SignedLink { caller, sandbox: sandbox.clone(), port, expires_s };
+            link.token(&exposed.secret, &life)
+        }
+    };
     let links = LinkBase { app, base, tenant: &caller.tenant, id: sandbox };
     let (url, own) = links.url(port);
-    let link = SignedLink { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
-    let token = link.token(&exposed.secret, &life);
     let url = match own {
         true => format!("{url}?{}={token}", TOKEN),
         false => format!("{}{}{token}/", base.origin(None), port_link::PATH_PREFIX),
@@ -157,7 +192,7 @@ pub(crate) async fn make(
 
 /// List ports with links
 ///
-/// Returns the ports that links lead to, sorted. The links themselves are not stored.
+/// Returns the ports that links lead to, sorted, without the links and their tokens.
 #[utoipa::path(
     get, path = "/v1/sandboxes/{id}/links", operation_id = "links_list", tag = "ports",
     params(

@@ -24,7 +24,8 @@ pub(super) fn file() -> Option<PathBuf> {
 
 fn place(named: Option<PathBuf>, state: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     if let Some(named) = named {
-        return named.is_absolute().then_some(named);
+        // Fails only for an empty path.
+        return std::path::absolute(named).ok();
     }
     let state = state.filter(|path| path.is_absolute());
     let home = home.filter(|path| path.is_absolute());
@@ -43,6 +44,8 @@ mod tests {
         assert_eq!(place(None, path("/s"), path("/h")), path("/s/isolet/shell_history"));
         assert_eq!(place(path("/f"), path("/s"), path("/h")), path("/f"));
         assert_eq!(place(path(""), path("/s"), path("/h")), None);
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(place(path("f"), path("/s"), path("/h")), Some(here.join("f")));
         assert_eq!(place(None, path("relative"), None), None);
     }
 }

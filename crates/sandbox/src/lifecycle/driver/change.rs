@@ -2,7 +2,7 @@
 
 use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::ca_bundle;
-use crate::lifecycle::driver::{Driver, until};
+use crate::lifecycle::driver::Driver;
 use crate::live::launch_queue::Admission;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
@@ -35,10 +35,7 @@ impl Driver {
             }
             return Err(error);
         }
-        if old.expires_at_ms != self.record.body.expires_at_ms {
-            self.until = until(self.record.body.expires_at_ms);
-            self.expiry.restart();
-        }
+        self.follow_lifetime(old.expires_at_ms);
         self.publish(None);
         Ok(self.record.info())
     }
@@ -46,7 +43,10 @@ impl Driver {
     pub(crate) async fn expose(&mut self, change: ExposeChange) -> Result<ExposedPort, Error> {
         let old = self.record.body.exposed.clone();
         let hidden = change.hides();
-        let done = exposed_ports::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
+        // While the keys cannot be read, each counts as valid.
+        let is_valid = |key: &str| self.inner.keys.is_valid(key).unwrap_or(true);
+        let exposed = &mut self.record.body.exposed;
+        let done = exposed_ports::apply(exposed, change, &self.entry.id, &is_valid)?;
         let written = match (self.write(None).await, hidden) {
             // A hidden port must not become reachable again, even if the disk is full.
             (Err(Error::StoreFull), Some(port)) => {

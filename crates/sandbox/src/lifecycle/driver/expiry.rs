@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::events::EventKind;
 use crate::model::held::HoldPurpose;
 use crate::model::info::Trigger;
-use crate::model::record::expiry;
+use crate::model::record::{Record, expiry};
 use crate::model::state::State;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,12 +80,28 @@ impl Driver {
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "paused at its end");
     }
 
-    /// Begins the lifetime of a sandbox again that was paused at its end.
+    /// Begins the lifetime of a sandbox again that was paused at its end, or whose lifetime was stopped.
+    /// Only a resume or a wake for a client does that.
     pub(super) fn restart_lifetime(&mut self) {
-        let body = &mut self.record.body;
-        if body.pause_on_expiry && body.expires_at_ms.is_none() {
-            body.expires_at_ms = expiry(body.ttl_s);
-            self.until = until(body.expires_at_ms);
+        let was = self.record.body.expires_at_ms;
+        if was.is_none() {
+            self.record.body.expires_at_ms = expiry(self.record.body.ttl_s);
+            self.follow_lifetime(was);
+        }
+    }
+
+    /// Restores the record from before a change that failed, and the end of the lifetime with it.
+    pub(super) fn reset_record(&mut self, old: Record) {
+        let was = std::mem::replace(&mut self.record, old).body.expires_at_ms;
+        self.follow_lifetime(was);
+    }
+
+    /// Takes the end of the lifetime from the record, if it differs from `was`. An end that was only
+    /// postponed for another attempt stays otherwise.
+    pub(super) fn follow_lifetime(&mut self, was: Option<i64>) {
+        if self.record.body.expires_at_ms != was {
+            self.until = until(self.record.body.expires_at_ms);
+            self.expiry.restart();
         }
     }
 

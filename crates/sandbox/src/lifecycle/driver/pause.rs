@@ -18,6 +18,7 @@ use crate::lifecycle::driver::Driver;
 use crate::live::failpoint::pass;
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
+use crate::model::command::ResumedFor;
 use crate::model::error::Error;
 use crate::model::info::SandboxInfo;
 use crate::model::state::{State, Transition};
@@ -66,8 +67,9 @@ impl Driver {
         Ok(self.record.info())
     }
 
-    /// Lets the processes of a paused sandbox continue.
-    pub(crate) async fn resume(&mut self) -> Result<SandboxInfo, Error> {
+    /// Lets the processes of a paused sandbox continue. If that fails, it stays paused, and a lifetime
+    /// that was stopped stays so.
+    pub(crate) async fn resume(&mut self, resumed_for: ResumedFor) -> Result<SandboxInfo, Error> {
         match self.record.state {
             State::Paused => {}
             State::Running | State::Sleeping => return Ok(self.record.info()),
@@ -75,17 +77,17 @@ impl Driver {
         }
         let old = self.record.clone();
         self.shift(Transition::Resume)?;
-        self.restart_lifetime();
-        let thawed = match self.write(None).await {
-            Ok(()) => {
-                let _ = pass("resume.recorded").await;
-                self.thaw_processes().await
-            }
-            Err(error) => Err(error),
+        if resumed_for == ResumedFor::Client {
+            self.restart_lifetime();
+        }
+        let thawed = async {
+            self.write(None).await?;
+            pass("resume.recorded").await?;
+            self.thaw_processes().await
         };
-        if let Err(error) = thawed {
+        if let Err(error) = thawed.await {
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not resumed");
-            self.record = old;
+            self.reset_record(old);
             self.settle_record().await;
             return Err(error);
         }

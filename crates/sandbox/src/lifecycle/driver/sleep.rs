@@ -16,20 +16,25 @@ use crate::live::state_receiver::StateReceiver;
 use crate::model::activity::ActivityGuard;
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
-use crate::model::command::SleepMode;
+use crate::model::command::{ResumedFor, SleepMode};
 use crate::model::error::Error;
-use crate::model::info::{Lost, SandboxInfo};
+use crate::model::info::{LossReason, Lost, LostState, SandboxInfo};
 use crate::model::record::failed;
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::state::{State, Transition};
 use crate::sandbox::Sandbox;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 /// Number of checks whether the remaining processes are just ending.
 const ENDING_LOOKS: u32 = 5;
 const ENDING_PAUSE: Duration = Duration::from_millis(4);
+/// How long all agents of a sandbox together may take to save their shells before a forced sleep ends
+/// them. Deliberately shorter than what one agent may take that keeps reporting something, because the
+/// client does not wait for what runs, and an agent gives up on each shell after 3 s.
+const FORCED_WAIT: Duration = Duration::from_secs(30);
 
 impl Driver {
     /// Idle time after which the sandbox falls asleep; `None` if it must not sleep now.
@@ -61,12 +66,13 @@ impl Driver {
     }
 
     /// Puts the sandbox to sleep, unless it is in use and `how` respects that. A paused sandbox must continue for that,
-    /// because its agents save the shells. If it does not fall asleep, it is paused again.
+    /// because its agents save the shells. If it does not fall asleep, it is paused again. A lifetime that
+    /// was stopped stays so in both cases, until a client resumes or wakes the sandbox.
     pub(crate) async fn sleep(&mut self, how: SleepMode) -> Result<SandboxInfo, Error> {
         if self.record.state != State::Paused {
             return self.sleep_awake(how).await;
         }
-        self.resume().await?;
+        self.resume(ResumedFor::Server).await?;
         let slept = self.sleep_awake(how).await;
         if slept.is_err()
             && self.record.state == State::Running
@@ -103,7 +109,10 @@ impl Driver {
 
     async fn fall_asleep(&mut self, how: SleepMode) -> Result<(), Error> {
         pass("sleep.closed").await?;
-        let lost = self.losses_of_sleep(how).await?;
+        let lost = match how {
+            SleepMode::Forced => self.losses_of_forced_sleep().await?,
+            SleepMode::Unused => self.losses_of_sleep(how).await?,
+        };
         self.keep_ends().await;
         let old = self.record.clone();
         let handle = self.handle();
@@ -136,6 +145,40 @@ impl Driver {
             self.inner.snapshots.files.layers.more.notify_one();
         }
         Ok(())
+    }
+
+    /// Returns what a forced sleep loses. If an agent does not answer, all that it may have is lost.
+    ///
+    /// # Errors
+    /// Errors that are not the agent's, such as [`AgentError::Short`].
+    async fn losses_of_forced_sleep(&mut self) -> Result<Vec<Lost>, Error> {
+        let known = timeout(FORCED_WAIT, self.losses_of_sleep(SleepMode::Forced)).await;
+        let error = match known {
+            // A shortage of this server says nothing of the agent: nothing is lost, and it is refused.
+            Ok(Err(Error::Link(error))) if error != AgentError::Short => error,
+            Ok(known) => return known,
+            Err(_) => AgentError::Silent,
+        };
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "is put to sleep, although its agent does not answer");
+        let mut lost = self.entry.lost().clone().unwrap_or_default();
+        lost.extend([Lost::Shells, Lost::Processes]);
+        if self.seen.terminals() > 0 {
+            lost.push(Lost::Terminals);
+        }
+        if self.seen.contexts() > 0 {
+            lost.push(Lost::Contexts);
+        }
+        if !self.record.body.persistent {
+            lost.push(Lost::Files);
+        }
+        let saved = self.entry.shell_states.saved_at_ms().into_iter();
+        lost.extend(saved.map(|(session, saved_at_ms)| {
+            let reason = LossReason::NoAnswer;
+            Lost::ShellState(LostState { session, reason, saved_at_ms: Some(saved_at_ms) })
+        }));
+        lost.sort_unstable();
+        lost.dedup();
+        Ok(lost)
     }
 
     /// Returns what a sleep would lose. Unless it is forced, refuses while a command runs that no
@@ -197,19 +240,20 @@ impl Driver {
     /// Records the results of background processes, which only their agents know.
     pub(super) async fn keep_ends(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
-        let processes = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
+        let processes = timeout(REATTACH_WAIT, sandbox.processes()).await;
         if let Ok(Ok(processes)) = processes {
             self.entry.process_records.ended(processes).await;
         }
     }
 
+    /// Lets the sandbox's own agent save its shells, and returns what could not be saved. The driver
+    /// keeps the connection, also if this is cancelled or the connection breaks: its next reader
+    /// reconnects then.
     pub(crate) async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
-        let mut wire = self.watch.take().ok_or(AgentError::Silent)?;
-        let mut saving = StateReceiver::new(&self.entry, None);
-        let unsaved = saving.all(&mut wire, |shell, execs| self.changed(shell, execs)).await;
-        // A broken connection is put back too: the next reader reconnects.
-        self.watch = Some(wire);
-        unsaved
+        let Self { watch, seen, entry, .. } = self;
+        let wire = watch.as_mut().ok_or(AgentError::Silent)?;
+        let mut saving = StateReceiver::new(entry, None);
+        saving.all(wire, |activity, execs| entry.reported(seen, activity.as_ref(), execs)).await
     }
 
     /// Whether processes other than the shells are running. A process that helped to save the
@@ -295,7 +339,7 @@ impl Driver {
         match self.record.state {
             State::Running => return self.hold(),
             State::Paused if self.record.body.auto_resume => {
-                self.resume().await?;
+                self.resume(ResumedFor::Client).await?;
                 return self.hold();
             }
             State::Sleeping => {}
@@ -335,12 +379,17 @@ impl Driver {
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.trust().await;
+        let old = self.record.clone();
         self.shift(Transition::Greeted)?;
         self.record.woke();
         self.restart_lifetime();
-        let restore = self.record.body.restore.take();
-        if let Err(error) = self.write(None).await {
-            self.record.body.restore = restore;
+        self.record.body.restore = None;
+        let recorded = async {
+            pass("wake.before_record").await?;
+            self.write(None).await
+        };
+        if let Err(error) = recorded.await {
+            self.reset_record(old);
             return Err(error);
         }
         let _ = pass("wake.recorded").await;

@@ -6,7 +6,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
 use crate::model::info::class::SandboxClass;
-use crate::model::network::CredentialSpec;
+use crate::model::network::{CredentialSpec, Network};
 use isolet_wire::lease::Epoch;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -141,6 +141,15 @@ pub struct Arrival {
     pub id: SandboxId,
     /// A snapshot of it in the object store, which the node must be able to read.
     pub pushed: Option<SnapshotId>,
+    /// The id of the object store through which it is moved. `None`: an earlier version does not say.
+    #[serde(default)]
+    pub store: Option<String>,
+    /// Its network policy. `None`: an earlier version does not say.
+    #[serde(default)]
+    pub network: Option<Network>,
+    /// Whether values of credentials come with it, which the egress proxy of the node injects.
+    #[serde(default)]
+    pub has_credentials: bool,
     /// The class.
     pub class: SandboxClass,
     /// The image as the client requested it.

@@ -52,9 +52,14 @@ pub(crate) fn write(record: &Record, sessions: &Sessions) -> Result<String, Erro
 
 /// Reads a description. `None`: a later version wrote it, or it is damaged.
 pub(crate) fn read(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<SandboxInfo> {
+    read_record(tenant, id, text).map(|record| record.info())
+}
+
+/// Reads a description as the record of a sandbox that sleeps. `None`: as of [`read`].
+pub(crate) fn read_record(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<Record> {
     let read: Description =
         serde_json::from_slice(text).ok().filter(|d: &Description| d.v <= VERSION)?;
-    let record = Record {
+    Some(Record {
         name: read.name,
         tenant: tenant.clone(),
         id: id.clone(),
@@ -62,6 +67,5 @@ pub(crate) fn read(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<San
         state: State::Sleeping,
         agent_version: None,
         body: read.body,
-    };
-    Some(record.info())
+    })
 }

@@ -8,7 +8,8 @@ use crate::sandbox::files::{
     FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within, stat,
 };
 use isolet_wire::request::{
-    ByteRange, FileAttributes, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions,
+    ByteRange, ExpectedFile, FileAttributes, FileRequest, PathPair, SearchQuery, WalkOptions,
+    WriteOptions,
 };
 use isolet_wire::response::{
     AgentResponse, FileChange, FileKind, FileStat, FoundFile, RefusalReason, SearchLine,
@@ -116,6 +117,22 @@ impl Sandbox {
     /// See `file_fetch`, and `NoSpace`.
     pub async fn file_save(&self, path: &[u8], options: WriteOptions) -> Result<Writer, Error> {
         let wire = self.put(path, FileRequest::Save { path: path.to_vec(), options }).await?;
+        Ok(self.writer(wire))
+    }
+
+    /// Replaces a file if it is still the expected one when its new content is complete.
+    ///
+    /// # Errors
+    /// See `file_save`, and `Changed`, here or from [`Writer::save`]; [`Error::Link`] with `TooOld`
+    /// if the agent does not know conditional writes.
+    pub async fn file_save_if(
+        &self,
+        path: &[u8],
+        options: WriteOptions,
+        expected: ExpectedFile,
+    ) -> Result<Writer, Error> {
+        let call = FileRequest::SaveIf { path: path.to_vec(), options, expected };
+        let wire = self.put(path, call).await?;
         Ok(self.writer(wire))
     }
 

@@ -16,7 +16,8 @@ use super::schedule::newest;
 use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
-use crate::model::command::DriverCommand;
+use crate::live::registry::Absence;
+use crate::model::command::{DriverCommand, ResumedFor};
 use crate::model::error::Error;
 use crate::model::held::{CopiedSandbox, HoldPurpose};
 use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
@@ -77,13 +78,20 @@ impl Service {
         self.inner.may_depart(&entry).await
     }
 
-    /// Allows a sandbox with an id that has left this node to be created here again: this node owns
-    /// the id.
+    /// Allows a sandbox to be created with an id that has left this node, or that is held: this node owns
+    /// the id, or nobody does.
     pub fn returns(&self, tenant: &TenantId, id: &SandboxId) {
-        self.inner.registry.returns(tenant, id);
+        let _ = self.inner.registry.returns(tenant, id);
     }
 
-    /// Whether a sandbox with this id has left this node, and none has returned.
+    /// Holds an id that this node owns, and of which it has no sandbox: it may have left this node when the
+    /// last server ended. Until [`Self::returns`], none is created. Held ids are never forgotten: their
+    /// number is bounded by what the node owns when the server starts.
+    pub fn hold_id(&self, tenant: &TenantId, id: &SandboxId) {
+        self.inner.registry.leaves(tenant, id, Absence::Held);
+    }
+
+    /// Whether a sandbox with this id has left this node, or its id is held, and none has returned.
     #[must_use]
     pub fn has_departed(&self, tenant: &TenantId, id: &SandboxId) -> bool {
         self.inner.registry.has_departed(tenant, id)
@@ -92,9 +100,34 @@ impl Service {
     /// Why this node cannot take a sandbox, as far as that can be known before it comes.
     ///
     /// # Errors
-    /// [`Error::NoStore`], [`Error::NoClass`], [`Error::ImageMissing`], and limits of space.
-    pub fn may_arrive(&self, tenant: &TenantId, arrival: &Arrival) -> Result<(), Error> {
-        self.inner.may_arrive(tenant, arrival)
+    /// [`Error::NoStore`], [`Error::NoClass`], [`Error::NotMovable`], [`Error::NoWay`],
+    /// [`Error::TooManySandboxes`], [`Error::Transfer`] if the object store cannot be read, and limits of
+    /// space.
+    pub async fn may_arrive(&self, tenant: &TenantId, arrival: &Arrival) -> Result<(), Error> {
+        self.inner.may_arrive(tenant, arrival)?;
+        if let Some(network) = &arrival.network {
+            self.inner.egress.check(network).await?;
+        }
+        if arrival.has_credentials {
+            self.inner.egress.check_credentials().await?;
+        }
+        match &arrival.store {
+            Some(store) if *store != self.store_id().await? => {
+                let reason = "the other node has another object store, so it cannot restore it";
+                Err(Error::NotMovable { id: arrival.id.clone(), reason: reason.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The id of the object store, the same on all servers that use it.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::Transfer`].
+    pub async fn store_id(&self) -> Result<String, Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| Error::Transfer { id: "*".to_owned(), what: "read", reason };
+        Ok(self.inner.snapshot_store.repository().await.map_err(failed)?.id())
     }
 
     /// What another node needs to know before a sandbox of this one is moved to it.
@@ -107,6 +140,9 @@ impl Service {
         Ok(Arrival {
             id: id.clone(),
             pushed: body.pushed.as_ref().map(|pushed| pushed.id.clone()),
+            store: None,
+            network: Some(body.network.clone()),
+            has_credentials: !body.credentials.is_empty(),
             class: body.class,
             image: body.image.clone(),
             image_resolved: body.image_resolved.clone(),
@@ -130,6 +166,25 @@ impl Service {
         stored_description::read(tenant, id, text)
     }
 
+    /// Adds the usage of a sandbox that was deleted while only the object store had it to that of its
+    /// tenant on this node. A description of a later version adds nothing.
+    ///
+    /// # Errors
+    /// Errors of the store, also of a full disk.
+    pub async fn count_ended(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        text: &[u8],
+    ) -> Result<(), Error> {
+        let Some(record) = stored_description::read_record(tenant, id, text) else {
+            return Ok(());
+        };
+        // Nothing of it runs, so its totals are complete.
+        let past = record.past(isolet_jail::Usage::default())?;
+        Ok(self.inner.store.add_ended(past).await?)
+    }
+
     /// Reports sandboxes that were evicted. Only the first call gets them.
     #[must_use]
     pub fn evictions(&self) -> Option<mpsc::Receiver<Departed>> {
@@ -146,6 +201,10 @@ impl Inner {
         self.space.check()?;
         self.quotas.check_disk_mib(tenant, arrival.disk_mib)?;
         self.quotas.check(tenant)?;
+        let max = self.config.sandboxes_max(tenant);
+        if self.registry.of(tenant).len() >= max as usize {
+            return Err(Error::TooManySandboxes { max });
+        }
         if let Some(lack) = self.config.no_disk.as_ref().filter(|_| arrival.disk_mib > 0) {
             return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
         }
@@ -197,7 +256,8 @@ impl Inner {
         let was_paused = entry.state() == State::Paused && why == Departure::Moved;
         if was_paused {
             // Its shells are saved while it runs, and it must not be frozen for that.
-            request(entry, DriverCommand::Resume).await?;
+            let resume = |answer| DriverCommand::Resume(ResumedFor::Server, answer);
+            request(entry, resume).await?;
         }
         let only_asleep = why == Departure::Evicted;
         let mut taken = Vec::new();

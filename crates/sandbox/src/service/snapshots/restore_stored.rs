@@ -96,21 +96,21 @@ impl Inner {
         self.egress.check(&body.network).await?;
         self.layers_there(&body)?;
         // Not earlier: until then, a request that was on its way to it must not create an empty one.
-        let had_left = self.registry.returns(&tenant, id);
+        // It slept, or a client had paused it. Nobody has asked yet for something that wakes it.
+        let sleeps = stored.snapshot.asleep && !stored.has_run_since || body.lifetime_is_stopped();
+        let absence = self.registry.returns(&tenant, id);
         let source = Source::Snapshot(from);
         let begun = self.begin(&tenant, id, &body, None, &stored.credentials, source).await;
-        if begun.is_err() && had_left {
-            self.registry.leaves(&tenant, id);
+        if begun.is_err()
+            && let Some(absence) = absence
+        {
+            self.registry.leaves(&tenant, id, absence);
         }
         match begun? {
             Reserved::New(entry) => {
                 made(&entry).await?;
-                // It slept, and nobody has asked yet for something that wakes it.
                 let sleep = |answer| DriverCommand::Sleep(SleepMode::Unused, answer);
-                if stored.snapshot.asleep
-                    && !stored.has_run_since
-                    && let Err(error) = request(&entry, sleep).await
-                {
+                if sleeps && let Err(error) = request(&entry, sleep).await {
                     warn!(sandbox = %id, %tenant, %error, "restored, and does not sleep");
                 }
                 let snapshot = &restored.snapshot;

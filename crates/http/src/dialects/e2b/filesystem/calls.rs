@@ -6,7 +6,7 @@ use crate::dialects::e2b::connect::unary::Unary;
 use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, is_missing};
 use crate::dialects::e2b::filesystem::reach;
-use crate::dialects::e2b::user::User;
+use crate::dialects::e2b::templates::started::Defaults;
 use crate::foundation::input::PathIds;
 use axum::Json;
 use axum::extract::State;
@@ -44,8 +44,8 @@ pub(super) async fn stat(
     headers: HeaderMap,
     Unary(wish): Unary<PathRequest>,
 ) -> Result<Json<EntryResponse>, RpcError> {
-    let path = User::of(&headers)?.resolve(&wish.path)?;
     let sandbox = reach(&app, &caller, &ids).await?;
+    let path = Defaults::user(&sandbox, &headers)?.resolve(&wish.path)?;
     Ok(Json(EntryResponse { entry: EntryInfo::read(&sandbox, path).await? }))
 }
 
@@ -57,8 +57,8 @@ pub(super) async fn make_dir(
     headers: HeaderMap,
     Unary(wish): Unary<PathRequest>,
 ) -> Result<Json<EntryResponse>, RpcError> {
-    let path = User::of(&headers)?.resolve(&wish.path)?;
     let sandbox = reach(&app, &caller, &ids).await?;
+    let path = Defaults::user(&sandbox, &headers)?.resolve(&wish.path)?;
     match sandbox.file_look(path.as_bytes(), true).await.map_err(RpcError::from) {
         Ok(found) if found.stat.kind == FileKind::Directory => {
             let message = format!("directory already exists: {path}");
@@ -83,10 +83,10 @@ pub(super) async fn rename(
     headers: HeaderMap,
     Unary(wish): Unary<MoveRequest>,
 ) -> Result<Json<EntryResponse>, RpcError> {
-    let user = User::of(&headers)?;
+    let sandbox = reach(&app, &caller, &ids).await?;
+    let user = Defaults::user(&sandbox, &headers)?;
     let from = user.resolve(&wish.source)?;
     let to = user.resolve(&wish.destination)?;
-    let sandbox = reach(&app, &caller, &ids).await?;
     let pair = PathPair { from: from.clone().into(), to: to.clone().into(), replace: true };
     sandbox.file_move(pair).await.map_err(|error| about(&from, error))?;
     Ok(Json(EntryResponse { entry: EntryInfo::read(&sandbox, to).await? }))
@@ -100,8 +100,8 @@ pub(super) async fn remove(
     headers: HeaderMap,
     Unary(wish): Unary<PathRequest>,
 ) -> Result<Json<Empty>, RpcError> {
-    let path = User::of(&headers)?.resolve(&wish.path)?;
     let sandbox = reach(&app, &caller, &ids).await?;
+    let path = Defaults::user(&sandbox, &headers)?.resolve(&wish.path)?;
     match sandbox.file_remove(path.as_bytes(), true).await.map_err(RpcError::from) {
         Ok(()) => {}
         Err(error) if is_missing(&error) => {}

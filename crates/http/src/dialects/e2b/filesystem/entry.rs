@@ -3,7 +3,7 @@
 use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::metadata;
 use isolet_clock::rfc3339;
-use isolet_sandbox::Sandbox;
+use isolet_sandbox::{Sandbox, absolute_path};
 use isolet_wire::request::FileAttributes;
 use isolet_wire::response::{FileKind, FileStat};
 use serde::Serialize;
@@ -112,19 +112,8 @@ pub(super) fn is_missing(error: &RpcError) -> bool {
 
 /// The target of a link as an absolute path, without following further links.
 pub(super) fn absolute(link: &str, target: &str) -> String {
-    let whole = match (target.starts_with('/'), link.rsplit_once('/')) {
-        (false, Some((parent, _))) => format!("{parent}/{target}"),
-        _ => target.to_owned(),
-    };
-    let mut parts = Vec::new();
-    for part in whole.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
+    let parent = link.rsplit_once('/').map_or("/", |(parent, _)| parent);
+    absolute_path(parent, target)
 }
 
 /// The type and permission bits as `ls` shows them.

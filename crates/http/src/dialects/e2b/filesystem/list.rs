@@ -7,7 +7,7 @@ use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, absolute};
 use crate::dialects::e2b::filesystem::reach;
 use crate::dialects::e2b::metadata;
-use crate::dialects::e2b::user::User;
+use crate::dialects::e2b::templates::started::Defaults;
 use crate::foundation::input::PathIds;
 use axum::Json;
 use axum::extract::State;
@@ -42,8 +42,8 @@ pub(super) async fn list(
     headers: HeaderMap,
     Unary(wish): Unary<ListRequest>,
 ) -> Result<Json<ListResponse>, RpcError> {
-    let path = User::of(&headers)?.resolve(&wish.path)?;
     let sandbox = reach(&app, &caller, &ids).await?;
+    let path = Defaults::user(&sandbox, &headers)?.resolve(&wish.path)?;
     let found = sandbox.file_look(path.as_bytes(), true).await.map_err(|e| about(&path, e))?;
     if found.stat.kind != FileKind::Directory {
         return Err(RpcError::invalid(format!("path is not a directory: {path}")));

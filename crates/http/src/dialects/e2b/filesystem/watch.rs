@@ -11,6 +11,7 @@ use crate::dialects::e2b::filesystem::directory_watch::DirectoryWatch;
 use crate::dialects::e2b::filesystem::entry::about;
 use crate::dialects::e2b::filesystem::reach;
 use crate::dialects::e2b::filesystem::watchers::WatcherOwner;
+use crate::dialects::e2b::templates::started::Defaults;
 use crate::dialects::e2b::user::User;
 use crate::foundation::input::PathIds;
 use axum::Json;
@@ -58,9 +59,9 @@ async fn begin(
 ) -> Result<(Changes, Envelopes, Pace), RpcError> {
     let (parts, body) = request.into_parts();
     let timeout = timeout(&parts.headers)?;
-    let user = User::of(&parts.headers)?;
     let wish: WatchRequest = EnvelopeReader::new(&parts.headers, body)?.only().await?;
     let sandbox = reach(app, caller, ids).await?;
+    let user = Defaults::user(&sandbox, &parts.headers)?;
     let watcher = open(&sandbox, user, &wish).await?;
     let mut first = Envelopes::default();
     first.message(&WatchMessage::Start {});
@@ -136,8 +137,8 @@ pub(super) async fn create(
     headers: HeaderMap,
     Unary(wish): Unary<WatchRequest>,
 ) -> Result<Json<WatcherId>, RpcError> {
-    let user = User::of(&headers)?;
     let sandbox = reach(&app, &caller, &ids).await?;
+    let user = Defaults::user(&sandbox, &headers)?;
     app.e2b_watchers.check(&owner(&caller, &ids))?;
     let watcher = open(&sandbox, user, &wish).await?;
     let watcher_id = app.e2b_watchers.add(owner(&caller, &ids), watcher)?;

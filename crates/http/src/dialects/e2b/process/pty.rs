@@ -2,7 +2,7 @@
 
 use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::process::start::{ProcessConfig, ProgramStart, program};
-use crate::dialects::e2b::user::User;
+use crate::dialects::e2b::templates::started::Defaults;
 use bytes::Bytes;
 use isolet_sandbox::info::{Life, TTL_S_MAX};
 use isolet_sandbox::terminal::TerminalClientOptions;
@@ -59,13 +59,13 @@ pub(super) enum PtyItem {
 /// Opens a PTY, which ends after `timeout`.
 pub(super) async fn open(
     sandbox: &Sandbox,
-    user: User,
+    start: &Defaults,
     config: ProcessConfig,
     size: PtySize,
     timeout: Option<Duration>,
 ) -> Result<PtyOutput, RpcError> {
     remove_ended(sandbox).await?;
-    let ProgramStart { argv, env, cwd } = program(user, config)?;
+    let ProgramStart { argv, env, cwd } = program(start, config)?;
     let session = SessionId::parse(&format!("{SESSION}{}", ids::random()));
     let session = session.map_err(|_| RpcError::new(Code::Internal, "no id for a session"))?;
     let life = timeout.map(|timeout| {
@@ -148,7 +148,7 @@ pub(super) async fn kill(sandbox: &Sandbox, session: &SessionId) -> Result<(), R
 async fn sent(mut connection: TerminalConnection) -> Result<(), RpcError> {
     let sending = async {
         while connection.waiting() > 0 {
-            connection.next().await?;
+            connection.next_or_sent(0).await?;
         }
         Ok::<_, AgentError>(())
     };

@@ -8,6 +8,7 @@ use crate::dialects::e2b::connect::{Code, RpcError, timeout};
 use crate::dialects::e2b::process::events::EventMessage;
 use crate::dialects::e2b::process::pty::{self, PtyOutput, PtySize};
 use crate::dialects::e2b::process::select::{self, Selected, Selector};
+use crate::dialects::e2b::templates::started::Defaults;
 use crate::dialects::e2b::user::User;
 use crate::foundation::input::{PathIds, TIMEOUT_MS_MAX};
 use crate::routes::processes::log::{LogEvent, LogReader};
@@ -85,18 +86,18 @@ type Begun = Result<(ProgramOutput, Envelopes, Pace), RpcError>;
 async fn begin(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> Begun {
     let (parts, body) = request.into_parts();
     let timeout = timeout(&parts.headers)?;
-    let user = User::of(&parts.headers)?;
     let wish: StartRequest = EnvelopeReader::new(&parts.headers, body)?.only().await?;
     let config = wish.process.ok_or_else(|| RpcError::invalid("process: is needed"))?;
     let sandbox = select::reach(app, caller, ids).await?;
+    let start = Defaults::of(&sandbox).with(User::of(&parts.headers)?);
     let output = match wish.pty {
         Some(pty) => {
-            let output = pty::open(&sandbox, user, config, pty.size, timeout).await?;
+            let output = pty::open(&sandbox, &start, config, pty.size, timeout).await?;
             ProgramOutput::Pty(output)
         }
         None => {
             let stdin = wish.stdin.unwrap_or(true);
-            let spec = spec(user, config, wish.tag, stdin, timeout)?;
+            let spec = spec(&start, config, wish.tag, stdin, timeout)?;
             ProgramOutput::Process(start_process(sandbox, spec).await?)
         }
     };
@@ -121,7 +122,7 @@ async fn follow(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> 
 }
 
 fn spec(
-    user: User,
+    start: &Defaults,
     config: ProcessConfig,
     tag: Option<String>,
     stdin: bool,
@@ -134,7 +135,7 @@ fn spec(
         let ms = u64::try_from((timeout + KILL_DELAY).as_millis()).unwrap_or(u64::MAX);
         ms.min(TIMEOUT_MS_MAX)
     });
-    let ProgramStart { argv, env, cwd } = program(user, config)?;
+    let ProgramStart { argv, env, cwd } = program(start, config)?;
     Ok(ProcessSpec {
         id,
         program: Program::Argv(Argv::parse(argv)?),
@@ -154,11 +155,13 @@ pub(super) struct ProgramStart {
 }
 
 /// The words, environment and directory of a program.
-pub(super) fn program(user: User, config: ProcessConfig) -> Result<ProgramStart, RpcError> {
+pub(super) fn program(start: &Defaults, config: ProcessConfig) -> Result<ProgramStart, RpcError> {
     let ProcessConfig { cmd, args, mut envs, cwd } = config;
+    let user = start.user;
     for (name, value) in [("HOME", user.home()), ("USER", user.name()), ("LOGNAME", user.name())] {
         envs.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
+    let cwd = cwd.filter(|cwd| !cwd.is_empty()).or_else(|| start.workdir.clone());
     let cwd = WorkingDirectory::parse(user.resolve(&cwd.unwrap_or_default())?)?;
     let mut argv = vec![cmd];
     argv.extend(args);

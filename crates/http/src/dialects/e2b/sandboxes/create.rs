@@ -6,6 +6,8 @@ use crate::dialects::e2b::body::{Lenient, null_as_default};
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::sandboxes::egress::Egress;
 use crate::dialects::e2b::sandboxes::view::{SandboxAccess, TEMPLATE};
+use crate::dialects::e2b::templates::image_name;
+use crate::dialects::e2b::templates::started::{Start, with_template};
 use crate::foundation::creation::{done, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{AuditedSandbox, ClaimedId};
@@ -13,12 +15,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use axum::{Extension, Json};
+use isolet_sandbox::image::Image;
 use isolet_sandbox::info::TTL_S_MAX;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Environment, Metadata, SandboxId, SandboxSpec, SnapshotId, TenantId, ids};
+use isolet_sandbox::{
+    Environment, Metadata, Sandbox, SandboxId, SandboxInfo, SandboxSpec, SnapshotId, TenantId, ids,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The default lifetime, in seconds.
 pub(super) const TIMEOUT_S: u64 = 300;
@@ -93,13 +99,25 @@ impl NewSandbox {
         self.network.check()
     }
 
+    /// The image of the template, if this server has it.
+    fn template_image(&self, app: &App, caller: &Caller) -> Option<Arc<Image>> {
+        let tenant = &caller.tenant;
+        let image = match source(app, tenant, &self.template_id) {
+            (_, Some(snapshot)) => app.service.snapshot(tenant, &snapshot).ok()?.image_resolved,
+            (image, None) => image?,
+        };
+        app.service.find_image(tenant, &image).ok()
+    }
+
     async fn spec(mut self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
+        let known = self.template_image(app, caller);
         self.check()?;
         self.network.internet = self.allow_internet_access;
         let network = self.network.of_new(app, caller).await?;
         let credentials = self.network.credentials()?;
         let (image, snapshot) = source(app, &caller.tenant, &self.template_id);
         let template = Map::from_iter([(TEMPLATE.to_owned(), Value::from(self.template_id))]);
+        let dialect = with_template(template, known.as_deref())?;
         let metadata = self.metadata.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
         Ok(SandboxSpec {
             image,
@@ -111,7 +129,7 @@ impl NewSandbox {
             pause_on_expiry: Some(self.auto_pause),
             metadata: Some(Metadata::parse(metadata)?),
             env: Environment::parse(self.env_vars)?,
-            dialect: Metadata::parse(template)?,
+            dialect,
             network,
             credentials,
             ..SandboxSpec::default()
@@ -121,13 +139,36 @@ impl NewSandbox {
 
 /// The image or the snapshot that a template stands for.
 fn source(app: &App, tenant: &TenantId, template: &str) -> (Option<String>, Option<SnapshotId>) {
-    if DEFAULT_TEMPLATES.contains(&template) {
+    if is_default_template(template) {
         return (None, None);
     }
     let snapshot = SnapshotId::parse(template).ok();
     match snapshot.filter(|id| app.service.snapshot(tenant, id).is_ok()) {
         Some(snapshot) => (None, Some(snapshot)),
-        None => (Some(template.to_owned()), None),
+        None => (Some(image_name(template)), None),
+    }
+}
+
+/// Whether a template stands for the default image of the server.
+pub(in crate::dialects::e2b) fn is_default_template(template: &str) -> bool {
+    DEFAULT_TEMPLATES.contains(&template)
+}
+
+/// Makes a new sandbox what E2B's clients expect: its home directory is there, and the start command of
+/// its template runs.
+async fn prepare(
+    app: &App,
+    caller: &Caller,
+    info: &SandboxInfo,
+    sandbox: &Sandbox,
+) -> Result<(), ApiError> {
+    sandbox.file_mkdir(USER_HOME).await?;
+    let is_host = app.service.names_host(&info.image)?;
+    let image = if is_host { None } else { Some(&info.image_resolved) };
+    let image = image.and_then(|name| app.service.find_image(&caller.tenant, name).ok());
+    match image.as_deref().and_then(Start::of) {
+        Some(start) => start.run(sandbox).await,
+        None => Ok(()),
     }
 }
 
@@ -149,7 +190,12 @@ pub(crate) async fn create(
     let made = app.service.create(&caller.tenant, spec, once).await?;
     let id = &made.info.id;
     let sandbox = app.service.reach(&caller.tenant, id, Access::MustExist).await?;
-    sandbox.file_mkdir(USER_HOME).await?;
+    if !made.replayed
+        && let Err(failure) = prepare(&app, &caller, &made.info, &sandbox).await
+    {
+        let _ = app.service.delete(&caller.tenant, id).await;
+        return Err(failure.into());
+    }
     let access = SandboxAccess::grant(&app, &caller, &made.info).await?;
     let audited = Extension(AuditedSandbox(id.clone()));
     Ok(done(made.replayed, (StatusCode::CREATED, audited, Json(access))))

@@ -44,14 +44,16 @@ pub(crate) struct TimeoutBody {
     auto_pause: Option<bool>,
 }
 
-/// Gives a sandbox a new lifetime from now on.
+/// Gives a sandbox a new lifetime from now on. That of a paused one begins when it is resumed.
 async fn set_lifetime(
     app: &App,
     caller: &Caller,
     ids: &PathIds,
     seconds: u64,
 ) -> Result<SandboxInfo, ApiError> {
-    let patch = Patch { ttl_s: Some(lifetime(seconds)?), ..Patch::default() };
+    let ttl_s = Some(lifetime(seconds)?);
+    let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
+    let patch = Patch { ttl_s, stop_lifetime: is_paused(&info), ..Patch::default() };
     Ok(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)
 }
 
@@ -151,11 +153,9 @@ pub(crate) async fn pause(
         true => app.service.pause(tenant, &ids.sandbox).await?,
         false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Unused).await?,
     };
-    if !info.pause_on_expiry {
-        // A paused sandbox does not end.
-        let patch = Patch { ttl_s: Some(0), ..Patch::default() };
-        app.service.patch(tenant, &ids.sandbox, patch).await?;
-    }
+    // A paused sandbox does not end.
+    let patch = Patch { stop_lifetime: true, ..Patch::default() };
+    app.service.patch(tenant, &ids.sandbox, patch).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -5,6 +5,7 @@ use crate::auth::caller::Caller;
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::routes::{NEXT_TOKEN, started_token};
 use crate::dialects::e2b::sandboxes::view::{SandboxView, state_word, template};
+use crate::forwarding::lists;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::foundation::query::{Query, bad_parameter, decode_query_value};
@@ -12,10 +13,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use isolet_clock::rfc3339;
+use isolet_clock::{parse_rfc3339, rfc3339};
 use isolet_sandbox::SandboxInfo;
 use isolet_sandbox::service::PAGE_MAX;
 use serde_json::Value;
+use std::collections::HashSet;
 
 const PARAMETERS: [&str; 7] =
     ["metadata", "state", "order", "startedAfter", "template", "nextToken", "limit"];
@@ -32,6 +34,8 @@ struct Filter {
     /// Empty for all.
     states: Vec<String>,
     template: Option<String>,
+    /// The first moment of creation, in milliseconds since 1970.
+    started_after_ms: Option<i64>,
     is_ascending: bool,
     /// The token of the last sandbox of the page before, by which the list is sorted.
     after: Option<String>,
@@ -41,10 +45,14 @@ struct Filter {
 impl Filter {
     fn of(uri: &Uri) -> Result<Self, ApiError> {
         let query = Query::with_lists(uri, &PARAMETERS, &["state"])?;
-        if query.text("startedAfter")?.is_some() {
-            let reason = "the server does not filter by time; sort by order and stop reading";
-            return Err(ApiError::field_not_implemented("startedAfter", reason));
-        }
+        let started_after_ms = query
+            .text("startedAfter")?
+            .map(|text| {
+                parse_rfc3339(text).ok_or_else(|| {
+                    bad_parameter("startedAfter", "a time such as 2024-02-29T23:59:59Z")
+                })
+            })
+            .transpose()?;
         let limit = match query.text("limit")? {
             None => LIMIT,
             Some(text) => text
@@ -63,6 +71,7 @@ impl Filter {
             metadata: metadata(query.text("metadata")?.unwrap_or_default())?,
             states,
             template: query.text("template")?.map(str::to_owned),
+            started_after_ms,
             is_ascending: query.text("order")? == Some("asc"),
             after: query
                 .text("nextToken")?
@@ -78,6 +87,7 @@ impl Filter {
         let text = |name: &str| info.metadata.get(name).and_then(Value::as_str);
         (self.states.is_empty() || self.states.iter().any(|wanted| wanted == state))
             && self.template.as_ref().is_none_or(|wanted| template(info) == *wanted)
+            && self.started_after_ms.is_none_or(|first| info.created_at_ms >= first)
             && self.metadata.iter().all(|(name, value)| text(name) == Some(value))
     }
 }
@@ -103,15 +113,36 @@ fn position(token: &str) -> Result<String, ApiError> {
 }
 
 /// All sandboxes of the caller. A tenant's limit bounds them.
-async fn all(app: &App, caller: &Caller) -> Result<Vec<SandboxInfo>, ApiError> {
-    let mut all = Vec::new();
-    let mut after = None;
-    loop {
-        let page = app.service.list(&caller.tenant, after.as_ref(), PAGE_MAX).await?;
-        all.extend(page.items);
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(all),
+struct All {
+    sandboxes: Vec<SandboxInfo>,
+    /// Whether those are missing that only the object store has.
+    is_incomplete: bool,
+}
+
+impl All {
+    async fn of(app: &App, caller: &Caller) -> Result<Self, ApiError> {
+        let mut all = Self { sandboxes: Vec::new(), is_incomplete: false };
+        let mut after = None;
+        loop {
+            let page = app.service.list(&caller.tenant, after.as_ref(), PAGE_MAX).await?;
+            all.sandboxes.extend(page.items);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        let own: HashSet<_> = all.sandboxes.iter().map(|info| info.id.clone()).collect();
+        let mut after = None;
+        loop {
+            let part = lists::stored::part(app, caller, after.as_ref(), PAGE_MAX).await;
+            all.is_incomplete |= part.is_incomplete;
+            after = part.sandboxes.last().map(|last| last.info.id.clone());
+            let stored = part.sandboxes.into_iter().map(|away| away.info);
+            // One that has just been restored here is not listed twice.
+            all.sandboxes.extend(stored.filter(|info| !own.contains(&info.id)));
+            if !part.more || after.is_none() {
+                return Ok(all);
+            }
         }
     }
 }
@@ -123,7 +154,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, E2bError> {
     let filter = Filter::of(&uri)?;
-    let mut found = all(&app, &caller).await?;
+    let All { sandboxes: mut found, is_incomplete } = All::of(&app, &caller).await?;
     found.retain(|info| filter.admits(info));
     let key = |info: &SandboxInfo| started_token(&rfc3339(info.created_at_ms), info.id.as_str());
     found.sort_by_cached_key(key);
@@ -144,6 +175,9 @@ pub(crate) async fn list(
     if let Some(Ok(token)) = next.map(HeaderValue::try_from) {
         response.headers_mut().insert(NEXT_TOKEN, token);
     }
+    if is_incomplete {
+        response.headers_mut().insert(lists::MISSING, lists::STORED);
+    }
     Ok(response)
 }
 
@@ -157,7 +191,8 @@ pub(crate) async fn running(
     let metadata = metadata(query.text("metadata")?.unwrap_or_default())?;
     let states = vec!["running".to_owned()];
     let filter = Filter { metadata, states, ..Filter::default() };
-    let found = all(&app, &caller).await?.into_iter().filter(|info| filter.admits(info));
+    let found =
+        All::of(&app, &caller).await?.sandboxes.into_iter().filter(|info| filter.admits(info));
     Ok(Json(found.map(|info| SandboxView::new(&app, info)).collect()))
 }
 
@@ -184,7 +219,19 @@ mod tests {
         assert_eq!((filter.states.len(), filter.limit), (2, 7));
         let token = started_token(&rfc3339(12), "abc");
         assert_eq!(of(&format!("nextToken={token}")).unwrap().after, Some(token));
-        for bad in ["limit=0", "limit=x", "state=dead", "metadata=a", "nextToken=x", "other=1"] {
+        let first = |query: &str| of(query).unwrap().started_after_ms;
+        assert_eq!(first("startedAfter=1970-01-01T01:00:00.007%2B01:00"), Some(7));
+        assert_eq!(first(""), None);
+        let bad = [
+            "limit=0",
+            "limit=x",
+            "state=dead",
+            "metadata=a",
+            "nextToken=x",
+            "other=1",
+            "startedAfter=1",
+        ];
+        for bad in bad {
             assert!(of(bad).is_err(), "{bad}");
         }
     }

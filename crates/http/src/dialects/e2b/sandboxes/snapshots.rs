@@ -12,6 +12,7 @@ use crate::foundation::query::Query;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
+use isolet_build::is_cached_step;
 use isolet_sandbox::{Patch, SnapshotId, SnapshotInfo, SnapshotSpec};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +72,9 @@ pub(crate) async fn list(
         let named = |name: &str| {
             info.id.as_str() == name || info.name.as_ref().is_some_and(|own| own.as_str() == name)
         };
-        sandbox.is_none_or(|id| info.sandbox.as_str() == id) && name.is_none_or(named)
+        !is_cached_step(info)
+            && sandbox.is_none_or(|id| info.sandbox.as_str() == id)
+            && name.is_none_or(named)
     });
     all.sort_by_key(|info| std::cmp::Reverse(info.created_at_ms));
     Ok(Json(all.into_iter().map(SnapshotView::from).collect()))

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The version of E2B's daemon whose calls this server answers. The SDKs decide by it what they use.
-const DAEMON_VERSION: &str = "0.6.4";
+pub(in crate::dialects::e2b) const DAEMON_VERSION: &str = "0.6.4";
 /// E2B's name of the machine that has the sandbox.
 const CLIENT_ID: &str = "isolet";
 /// The member of a record that holds the template as the client named it.
