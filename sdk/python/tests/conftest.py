@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from one_node import OneNode
 from relay import Relay
 from server import KEY, Server
 
@@ -19,6 +20,13 @@ def server() -> Iterator[Server]:
     os.environ["ISOLET_URL"], os.environ["ISOLET_API_KEY"] = server.url, KEY
     yield server
     server.end()
+
+
+@pytest.fixture(scope="session")
+def one_node(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
+    node = OneNode(server.program, tmp_path_factory.mktemp("fleet"))
+    yield node
+    node.end()
 
 
 @pytest.fixture

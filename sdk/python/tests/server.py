@@ -40,10 +40,10 @@ def kill_agent(marker: str) -> None:
 class Server:
     """A server that tests can kill and restart on the same port and data."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, program: Path | None = None, **settings: str) -> None:
         self._settings = settings
         programs = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
-        self.program = programs / "isolet"
+        self.program = program or programs / "isolet"
         self._folder = Path(tempfile.mkdtemp(prefix="isolet-python-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

@@ -40,11 +40,15 @@ EXPECTED_OUTPUT = {
     "demo-sleep": "hello",
     "demo-pause": "3\n[",
     "demo-errors": "sandbox_exists",
+    "no sandbox": "key_",
+    "webhook": "('sandbox.failed',) whsec_\nNone\n",
 }
 
 
 def _name(sample: str) -> str:
     match = re.search(r'client\.sandbox\("([^"]+)"', sample)
+    if "create_webhook" in sample:
+        return "webhook"
     return match[1] if match else "no sandbox"
 
 

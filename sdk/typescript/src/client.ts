@@ -12,6 +12,8 @@ import {
   imageFromJson,
   imagePath,
 } from "./images.js";
+import { type ApiKey, type ApiKeyJson, apiKey, type CreatedApiKey, type CreateKeyOptions, createKeyBody, type CurrentApiKey } from "./keys.js";
+import { DRAIN_POLL_MS, type DrainOptions, type DrainProgress, type FleetNode, type NodeList, nodePath } from "./nodes.js";
 import { followEvents, type EventsOptions, type SandboxEvent } from "./sandbox-events.js";
 import { type SandboxInfo, type SandboxJson, sandboxInfo } from "./records.js";
 import { getSandbox, type Sandbox } from "./sandbox.js";
@@ -27,6 +29,19 @@ import {
   type SnapshotJson,
   snapshotFromJson,
 } from "./snapshots.js";
+import {
+  type CreatedWebhook,
+  type CreatedWebhookJson,
+  type CreateWebhookOptions,
+  type UpdateWebhookOptions,
+  type Webhook,
+  type WebhookJson,
+  type WebhookTest,
+  type WebhookTestJson,
+  webhook,
+  webhookPath,
+  webhookTest,
+} from "./webhooks.js";
 
 /** Total resource usage of a tenant's sandboxes, including deleted ones. */
 export interface AccountUsage {
@@ -117,6 +132,157 @@ export class Isolet extends Transport {
     }
   }
 
+  /** List the API keys of the client's tenant, including revoked ones, without their secrets. */
+  async listKeys(): Promise<ApiKey[]> {
+    return (await this.json<ApiKeyJson[]>("/v1/keys")).map(apiKey);
+  }
+
+  /** Read id, tenant and rights of the client's own key. */
+  async currentKey(): Promise<CurrentApiKey> {
+    const json = await this.json<{ id?: string | null; tenant: string; read_only: boolean }>("/v1/keys/current");
+    return { id: json.id ?? undefined, tenant: json.tenant, readOnly: json.read_only };
+  }
+
+  /** Create another API key of the client's tenant. No other answer contains its `secret`. */
+  async createKey(options: CreateKeyOptions = {}): Promise<CreatedApiKey> {
+    const json = await this.json<ApiKeyJson & { secret: string }>("/v1/keys", { json: createKeyBody(options) });
+    return { ...apiKey(json), secret: json.secret };
+  }
+
+  /**
+   * Revoke an API key by its id. The server ends its connections.
+   *
+   * @throws {@link IsoletError} `no_key`.
+   */
+  async revokeKey(id: string): Promise<void> {
+    await this.send(`/v1/keys/${encodeURIComponent(id)}`, { method: "DELETE" });
+  }
+
+  /** List the webhooks of the client's tenant, with the state of their deliveries. */
+  async listWebhooks(): Promise<Webhook[]> {
+    return (await this.json<WebhookJson[]>("/v1/webhooks")).map(webhook);
+  }
+
+  /**
+   * Read a webhook and the state of its deliveries.
+   *
+   * @throws {@link IsoletError} `no_webhook`.
+   */
+  async getWebhook(id: string): Promise<Webhook> {
+    return webhook(await this.json<WebhookJson>(webhookPath(id)));
+  }
+
+  /**
+   * Let the server send an HTTP POST to a URL for each event from now on. No other answer contains the `secret`
+   * that verifies signatures. The URL must lead to a public address, unless the operator allows others.
+   *
+   * @throws {@link IsoletError} `bad_field`, `too_many_webhooks`.
+   */
+  async createWebhook(url: string, options: CreateWebhookOptions = {}): Promise<CreatedWebhook> {
+    const json = await this.json<CreatedWebhookJson>("/v1/webhooks", { json: { url, ...options } });
+    return { ...webhook(json), secret: json.secret };
+  }
+
+  /**
+   * Change a webhook. `enabled: true` also starts deliveries that the server has stopped, with the first event
+   * that was not delivered.
+   *
+   * @throws {@link IsoletError} `no_webhook`, `bad_field`.
+   */
+  async updateWebhook(id: string, options: UpdateWebhookOptions): Promise<Webhook> {
+    return webhook(await this.json<WebhookJson>(webhookPath(id), { method: "PATCH", json: options }));
+  }
+
+  /**
+   * Delete a webhook. Events that were not delivered are dropped.
+   *
+   * @throws {@link IsoletError} `no_webhook`.
+   */
+  async deleteWebhook(id: string): Promise<void> {
+    await this.send(webhookPath(id), { method: "DELETE" });
+  }
+
+  /**
+   * Replace the secret of a webhook. The old one signs for another 24 hours.
+   *
+   * @throws {@link IsoletError} `no_webhook`.
+   */
+  async rotateWebhook(id: string): Promise<CreatedWebhook> {
+    const json = await this.json<CreatedWebhookJson>(`${webhookPath(id)}/rotate`, { method: "POST" });
+    return { ...webhook(json), secret: json.secret };
+  }
+
+  /**
+   * Send one event `webhook.test` now. Returns the status of the receiver, or why there is none.
+   *
+   * @throws {@link IsoletError} `no_webhook`, `webhook_busy`.
+   */
+  async testWebhook(id: string): Promise<WebhookTest> {
+    return webhookTest(await this.json<WebhookTestJson>(`${webhookPath(id)}/test`, { method: "POST" }));
+  }
+
+  /**
+   * List the nodes of the fleet.
+   *
+   * @throws {@link IsoletError} `not_a_fleet`.
+   */
+  async listNodes(): Promise<NodeList> {
+    const json = await this.json<{ here: string; is_current: boolean; nodes: FleetNode[] }>("/v1/nodes");
+    return { here: json.here, isCurrent: json.is_current, nodes: json.nodes };
+  }
+
+  /**
+   * Read a node and what it owns.
+   *
+   * @throws {@link IsoletError} `no_node`.
+   */
+  async getNode(name: string): Promise<FleetNode> {
+    return this.json(nodePath(name));
+  }
+
+  /**
+   * Exclude a node from placement. Its sandboxes stay. Needs a key of the tenant `default`, as do the other
+   * calls that change nodes.
+   */
+  async cordonNode(name: string): Promise<FleetNode> {
+    return this.json(`${nodePath(name)}/cordon`, { method: "POST" });
+  }
+
+  /** Let placement use a node again. */
+  async uncordonNode(name: string): Promise<FleetNode> {
+    return this.json(`${nodePath(name)}/uncordon`, { method: "POST" });
+  }
+
+  /** Cordon a node and start to move its sandboxes to others, without waiting for the end. */
+  async startDrain(name: string, options: { timeout?: string | number } = {}): Promise<DrainProgress> {
+    const json = options.timeout === undefined ? {} : { timeout_s: wholeSeconds(options.timeout) };
+    return this.json(`${nodePath(name)}/drain`, { method: "POST", json });
+  }
+
+  /** Read how far the latest drain of a node is. */
+  async drainProgress(name: string): Promise<DrainProgress> {
+    return this.json(`${nodePath(name)}/drain`);
+  }
+
+  /**
+   * Cordon a node, move its sandboxes to others, and wait for the end.
+   *
+   * @returns the result: `left` names the sandboxes that could not be moved.
+   * @example
+   * ```ts
+   * const done = await client.drainNode("node-1", { timeout: "10m", onProgress: (now) => console.log(now.moved) });
+   * ```
+   */
+  async drainNode(name: string, { timeout, onProgress }: DrainOptions = {}): Promise<DrainProgress> {
+    let progress = await this.startDrain(name, timeout === undefined ? {} : { timeout });
+    for (;;) {
+      onProgress?.(progress);
+      if (!progress.running) return progress;
+      await new Promise((wake) => setTimeout(wake, DRAIN_POLL_MS));
+      progress = await this.drainProgress(name);
+    }
+  }
+
   /** List the images of the key's tenant, newest first. */
   async listImages(): Promise<ImageInfo[]> {
     return (await this.json<ImageJson[]>("/v1/images")).map(imageFromJson);
@@ -133,6 +299,18 @@ export class Isolet extends Transport {
     const json = { snapshot, name, ...options };
     const headers = { "idempotency-key": crypto.randomUUID() };
     return committedImage(await this.json<CommittedImageJson>("/v1/images", { json, headers }));
+  }
+
+  /**
+   * Give an image another name. Only the key's tenant has it, and no registry is asked for it.
+   *
+   * @param image a name that the image has.
+   * @param name the name that it gets as well, such as `tools:1`. Another image of the tenant with this name loses it.
+   * @throws {@link IsoletError} `no_image`; `image_name_configured`: the operator has configured what the name stands
+   * for; `too_many_names`.
+   */
+  async tagImage(image: string, name: string): Promise<ImageInfo> {
+    return imageFromJson(await this.json<ImageJson>("/v1/images/tag", { json: { image, name } }));
   }
 
   /**

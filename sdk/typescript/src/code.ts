@@ -24,6 +24,10 @@ export interface CreateContextOptions {
   cwd?: string;
   /** Additional environment variables; `undefined` unsets one. */
   envVars?: Record<string, string | undefined>;
+  /**
+   * Add the data of matplotlib's figures and of pandas' tables to results. Needs `python` with `ipykernel`.
+   */
+  structured?: boolean;
   /** Default timeout of a run, in milliseconds; 60,000 by default; 0 means a day, the maximum. */
   timeout?: number;
 }
@@ -47,6 +51,8 @@ export interface RunCodeOptions {
   language?: CodeLanguage;
   /** Standard input for functions such as `input()`; without it they fail at once. */
   stdin?: string;
+  /** Environment variables while the code runs; `undefined` unsets one. */
+  env?: Record<string, string | undefined>;
   /** Time until the run is interrupted, in milliseconds; the context's timeout by default. */
   timeout?: number;
   /** Aborting it interrupts the run. */
@@ -216,6 +222,11 @@ export function contextPath(path: string, id: string): string {
   return `${path}/contexts/${encodeURIComponent(id)}`;
 }
 
+/** Variables to set, or with `null` to unset. */
+function envChange(env: Record<string, string | undefined>): Record<string, string | null> {
+  return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value ?? null]));
+}
+
 /** Create a context, optionally owned by a session. */
 export async function create(
   client: Isolet,
@@ -230,10 +241,8 @@ export async function create(
   if (options.cwd !== undefined) json["cwd"] = options.cwd;
   if (options.timeout !== undefined) json["timeout_ms"] = options.timeout;
   if (session !== undefined) json["session"] = session;
-  if (options.envVars) {
-    const all = Object.entries(options.envVars);
-    json["env"] = Object.fromEntries(all.map(([name, value]) => [name, value ?? null]));
-  }
+  if (options.structured !== undefined) json["structured"] = options.structured;
+  if (options.envVars) json["env"] = envChange(options.envVars);
   return context(await client.json<ContextJson>(`${path}/contexts`, { json }));
 }
 
@@ -253,6 +262,7 @@ export async function* stream(
   const json: Record<string, unknown> = { code, cancel_on_close: true };
   if (options.stdin !== undefined) json["stdin"] = options.stdin;
   if (options.timeout !== undefined) json["timeout_ms"] = options.timeout;
+  if (options.env) json["env"] = envChange(options.env);
   const headers = { accept: "text/event-stream" };
   const response = await client.send(`${contextPath(path, id)}/run`, { json, headers, signal: options.signal });
   for await (const { event, data } of events(response.body!)) {

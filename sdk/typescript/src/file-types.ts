@@ -15,6 +15,8 @@ export interface FileInfo {
   target?: string;
   /** Why a recursive list skipped this directory: `denied` or `too_large`. */
   unread?: string;
+  /** Version of a file, for `ifMatch` of a write. Lists leave it out. */
+  etag?: string;
 }
 
 /** Entries of a directory. */
@@ -33,8 +35,12 @@ export interface FileJson extends Omit<FileInfo, "modified" | "target"> {
 }
 
 /** Convert the server's JSON. */
-export function fileInfo({ name, path, type, size, modified_ms, mode, target, unread }: FileJson): FileInfo {
-  const optional = { ...(target == null ? {} : { target }), ...(unread == null ? {} : { unread }) };
+export function fileInfo({ name, path, type, size, modified_ms, mode, target, unread, etag }: FileJson): FileInfo {
+  const optional = {
+    ...(target == null ? {} : { target }),
+    ...(unread == null ? {} : { unread }),
+    ...(etag == null ? {} : { etag }),
+  };
   return { name, path, type, size, modified: modified_ms, mode, ...optional };
 }
 
@@ -48,6 +54,11 @@ export interface WriteFileOptions {
   append?: boolean;
   /** Resolve only after file and directory entry are on disk. */
   fsync?: boolean;
+  /**
+   * Replace the file only if its `etag`, from `stat` or an earlier write, is still this one; with `"*"`, only if
+   * it exists. Otherwise the write fails with `file_changed` (412).
+   */
+  ifMatch?: string;
 }
 
 /** A range of bytes. */
@@ -107,6 +118,40 @@ export interface SearchLine {
   context: boolean;
   /** Longer than 2,048 bytes; only those are included. */
   cut: boolean;
+}
+
+/** Options of {@link Files.changes}. */
+export interface ChangesOptions {
+  /** Directory to compare. Defaults to `/workspace`. */
+  path?: string;
+  /** Include subdirectories, at most 100,000 files. Defaults to `true`. */
+  recursive?: boolean;
+  /** Report only changes that match one of these patterns, as in a watch. */
+  include?: string[];
+  /** Do not report changes that match one of these patterns, or that are below a directory that does. */
+  exclude?: string[];
+  /** Maximum number of changes, 1 to 10,000. Defaults to 10,000. */
+  limit?: number;
+}
+
+/** A path that changed since a version. */
+export interface ChangedFile {
+  /** Absolute path in the sandbox. */
+  path: string;
+  /** `modified`: content, attributes, or another file of the same name. */
+  change: "created" | "modified" | "deleted";
+  /** Type of the file; of a deleted path, what it was. */
+  type: "file" | "directory" | "symlink" | "other";
+}
+
+/** Changes in a directory since a version. */
+export interface FileChanges {
+  /** Version to continue from. */
+  version: string;
+  /** At most one for each path, sorted by path. */
+  changes: ChangedFile[];
+  /** There are more changes: continue from `version` at once. */
+  more: boolean;
 }
 
 /** Result of a search. */

@@ -2,6 +2,8 @@
 
 import { IsoletError } from "./error.js";
 import {
+  type ChangesOptions,
+  type FileChanges,
   type FileJson,
   fileInfo,
   type FileInfo,
@@ -54,18 +56,20 @@ export class Files {
    *
    * @param path file to write.
    * @param content text, bytes or a stream.
-   * @param options encoding, permission bits, append and fsync.
-   * @returns absolute path and size in bytes.
+   * @param options encoding, permission bits, append, fsync and `ifMatch`.
+   * @returns absolute path, size in bytes, and version of the file.
+   * @throws {@link IsoletError} `file_changed`: the file is not the one of `ifMatch`.
    */
   async writeFile(
     path: string,
     content: string | Uint8Array | ReadableStream<Uint8Array>,
     options: WriteFileOptions = {},
-  ): Promise<{ path: string; size: number }> {
-    const { encoding, mode, append, fsync } = options;
+  ): Promise<{ path: string; size: number; etag?: string }> {
+    const { encoding, mode, append, fsync, ifMatch } = options;
     const body = encoding === "base64" && typeof content === "string" ? bytes(content) : content;
     const query = { mode: mode === undefined ? undefined : octalMode(mode), append: flag(append), fsync: flag(fsync) };
-    return this.client.json(await this.#path(path, query), { method: "PUT", body });
+    const headers: Record<string, string> = ifMatch === undefined ? {} : { "if-match": ifMatch };
+    return this.client.json(await this.#path(path, query), { method: "PUT", body, headers });
   }
 
   /**
@@ -218,10 +222,28 @@ export class Files {
    */
   async watch(path = "/workspace", options: WatchOptions = {}): Promise<FileWatch> {
     const at = await this.#queryPath(path, { watch: "1", recursive: flag(options.recursive) });
-    const patterns = new URLSearchParams();
-    options.include?.forEach((pattern) => patterns.append("include", pattern));
-    options.exclude?.forEach((pattern) => patterns.append("exclude", pattern));
-    return watch(this.client, patterns.size > 0 ? `${at}&${patterns}` : at, options.signal);
+    return watch(this.client, at + patternQuery(options), options.signal);
+  }
+
+  /**
+   * Find out what changed in a directory since a version.
+   *
+   * @param since `version` of an earlier answer for the same directory and `recursive`. By default, the answer is
+   *   the current version and no changes.
+   * @param options directory, subdirectories, patterns and limit.
+   * @throws {@link IsoletError} `version_expired`: take a new version, then list the directory.
+   * @example
+   * ```ts
+   * const { version } = await sandbox.changes();
+   * await sandbox.exec("make");
+   * for (const one of (await sandbox.changes(version)).changes) console.log(one.change, one.path);
+   * ```
+   */
+  async changes(since = "now", options: ChangesOptions = {}): Promise<FileChanges> {
+    const { path = "/workspace", recursive = true, limit = 10_000 } = options;
+    const query = { changes_since: since, recursive: flag(recursive), limit: limit.toString() };
+    const at = await this.#queryPath(path, query);
+    return this.client.json<FileChanges>(at + patternQuery(options));
   }
 
   /**
@@ -265,6 +287,14 @@ function encodeSegment(name: string): string {
 function queryString(query: Record<string, string | undefined>): string {
   const value = Object.entries(query).filter((one): one is [string, string] => one[1] !== undefined);
   return value.length > 0 ? `?${new URLSearchParams(value)}` : "";
+}
+
+/** The rest of a query that selects changes. */
+function patternQuery({ include = [], exclude = [] }: { include?: string[]; exclude?: string[] }): string {
+  const patterns = new URLSearchParams();
+  include.forEach((pattern) => patterns.append("include", pattern));
+  exclude.forEach((pattern) => patterns.append("exclude", pattern));
+  return patterns.size > 0 ? `&${patterns}` : "";
 }
 
 function flag(value: boolean | undefined): string | undefined {

@@ -26,6 +26,9 @@ export {
   type SearchLine,
   type SearchOptions,
   type SearchResult,
+  type ChangedFile,
+  type ChangesOptions,
+  type FileChanges,
   type WriteFileOptions,
 } from "./file-types.js";
 export type { GitCheckout, GitCheckoutOptions } from "./git.js";
@@ -40,6 +43,16 @@ export type {
   NetworkRules,
 } from "./network.js";
 export type { CommitOptions, CommittedImage, ImageInfo, PrivateFile } from "./images.js";
+export type { ApiKey, CreatedApiKey, CreateKeyOptions, CurrentApiKey } from "./keys.js";
+export type {
+  CreatedWebhook,
+  CreateWebhookOptions,
+  UpdateWebhookOptions,
+  Webhook,
+  WebhookDelivery,
+  WebhookTest,
+} from "./webhooks.js";
+export type { DrainOptions, DrainProgress, FleetNode, NodeList } from "./nodes.js";
 export type { Snapshot, SnapshotChange, SnapshotOptions } from "./snapshots.js";
 export type { NetworkTraffic, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";

@@ -19,6 +19,12 @@ export interface ExposeOptions {
   name?: string;
   /** Lifetime of the link in seconds; 3600 by default, at most 2592000 (30 days). */
   ttlSeconds?: number;
+  /**
+   * Token of your choice in the URL, so that it stays the same when you create the link again: 16 to 64
+   * characters of `A-Za-z0-9_-`. Everyone who guesses it may use the port. If another key chose it for the
+   * port, the call fails with `link_token_in_use`.
+   */
+  token?: string;
   /** Accepted for compatibility and ignored: the server configures the domain (`ports_domain`). */
   hostname?: string;
 }
@@ -59,6 +65,7 @@ export async function expose(
   const json: Record<string, unknown> = { port };
   if (options.name !== undefined) json["name"] = options.name;
   if (options.ttlSeconds !== undefined) json["ttl_s"] = options.ttlSeconds;
+  if (options.token !== undefined) json["token"] = options.token;
   const link = await client.json<LinkJson>(`${path}/links`, { json });
   const { url, token, name } = link;
   return { url, port: link.port, name: name ?? undefined, token, expiresAt: new Date(link.expires_at) };

@@ -452,6 +452,17 @@ export class Sandbox extends Workspace {
   }
 
   /**
+   * Move the sandbox to another node of the fleet, with its files and the state of its shells. Waits for the end of
+   * the move. Never creates a sandbox.
+   *
+   * @param to the name of a node, or a region in which placement chooses the node.
+   * @throws {@link IsoletError} `no_sandbox`, `not_a_fleet`, `no_snapshot_store`.
+   */
+  async move(to: { node: string } | { region: string }): Promise<SandboxInfo> {
+    return sandboxInfo(await this.client.json(`${this.#path}/move`, { method: "POST", json: to }));
+  }
+
+  /**
    * Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause. Calls that
    * work in the sandbox fail with `sandbox_paused`, or resume it if `autoResume` is set. Never creates one.
    *

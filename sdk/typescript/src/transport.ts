@@ -56,6 +56,9 @@ export class Transport {
     if (body !== undefined) init.body = body as NonNullable<RequestInit["body"]>;
     if (body instanceof ReadableStream) (init as { duplex?: string }).duplex = "half";
     if (call.signal) init.signal = call.signal;
+    // A browser that has a part of an older version asks for no more than the length which that had. A
+    // conditional write does not tell its cache that the file has changed.
+    if (headers["range"] !== undefined) init.cache = "no-store";
     let response: Response;
     try {
       response = await fetch(this.url + path, init);

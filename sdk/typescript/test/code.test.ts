@@ -36,6 +36,19 @@ test("code interpreter contexts retain variables and imports", async () => {
   await expect(sandbox.runCode("1", { context })).rejects.toMatchObject({ code: "no_context" });
 });
 
+test("a run has variables of its own, and a structured context returns containers as data", async () => {
+  const sandbox = fresh();
+  const code = "import os; os.environ.get('GREETING'), os.environ.get('HOME')";
+  const own = await sandbox.runCode(code, { env: { GREETING: "hello", HOME: undefined } });
+  expect(own.results[0]!.text).toBe("('hello', None)");
+  expect((await sandbox.runCode(code)).results[0]!.text).toMatch(/^\(None, '/);
+  for (const structured of [true, false]) {
+    const context = await sandbox.createCodeContext({ language: "python", structured });
+    const { results } = await sandbox.runCode("{'a': [1, 2]}", { context });
+    expect(results[0]!.data["application/json"]).toEqual(structured ? { a: [1, 2] } : undefined);
+  }
+});
+
 test("without a context, each language has its own", async () => {
   const sandbox = fresh();
   await sandbox.runCode("x = 1");

@@ -63,6 +63,26 @@ test("a search finds lines, with context lines", async () => {
 });
 
 // Promises: Y13.
+test("changes since a version are reported, and an unknown version is refused", async () => {
+  await sandbox.mkdir("compared/sub");
+  await sandbox.writeFile("compared/sub/old", "x");
+  const path = "compared";
+  const before = await sandbox.changes("now", { path });
+  expect(before).toMatchObject({ changes: [], more: false });
+  await sandbox.moveFile("compared/sub", "compared/moved");
+  await sandbox.writeFile("compared/note.txt", "x");
+  const after = await sandbox.changes(before.version, { path, exclude: ["*.txt"] });
+  expect(after.changes).toEqual([
+    { path: "/workspace/compared/moved", change: "created", type: "directory" },
+    { path: "/workspace/compared/moved/old", change: "created", type: "file" },
+    { path: "/workspace/compared/sub", change: "deleted", type: "directory" },
+    { path: "/workspace/compared/sub/old", change: "deleted", type: "file" },
+  ]);
+  expect((await sandbox.changes(after.version, { path })).changes).toEqual([]);
+  await expect(sandbox.changes(after.version)).rejects.toMatchObject({ code: "version_expired", status: 410 });
+});
+
+// Promises: Y13.
 test("a watch reports every change from the moment it resolves", async () => {
   await sandbox.mkdir("watched/deep");
   const watch = await sandbox.watch("watched", { recursive: true });
@@ -131,4 +151,18 @@ test("a watch reports selected changes, and a read insists on a file", async () 
   expect([...seen]).toEqual(["/workspace/selected/c.rs"]);
   await sandbox.mkdir("directory");
   await expect(sandbox.readFile("directory")).rejects.toMatchObject({ code: "wrong_kind" });
+});
+
+test("a conditional write replaces only the version that was read", async () => {
+  const first = await sandbox.writeFile("conditional", "first");
+  expect((await sandbox.stat("conditional")).etag).toBe(first.etag);
+  // Another client writes.
+  await sandbox.exec("echo other > conditional");
+  const late = sandbox.writeFile("conditional", "second", { ifMatch: first.etag! });
+  await expect(late).rejects.toMatchObject({ status: 412, code: "file_changed" });
+  expect((await sandbox.readFile("conditional")).content).toBe("other\n");
+  const { etag } = await sandbox.stat("conditional");
+  const second = await sandbox.writeFile("conditional", "second", { ifMatch: etag! });
+  expect(second.etag).not.toBe(etag);
+  await expect(sandbox.writeFile("missing", "x", { ifMatch: "*" })).rejects.toMatchObject({ code: "file_changed" });
 });

@@ -252,7 +252,11 @@ test("an image from a snapshot has its files and warns of secrets", async () => 
   expect((await copy.exec("cat /opt/made /workspace/work; echo $kept")).stdout).toBe("made\nwork\n5\n");
   await copy.destroy();
   await client.deleteSnapshot(snapshot.id);
+  const second = `local/image-${randomUUID()}:2`;
+  expect((await client.tagImage(name, second)).names.sort()).toEqual([full, `docker.io/${second}`].sort());
   await client.deleteImage(name);
+  expect((await client.listImages()).find(({ digest }) => digest === image.digest)?.names).toEqual([`docker.io/${second}`]);
+  await client.deleteImage(second);
   await expect(client.deleteImage(name)).rejects.toMatchObject({ status: 404, code: "no_image" });
 });
 

@@ -20,6 +20,10 @@ test("a port is listed, exposed by a link, requested, and unexposed", async () =
   expect((await sandbox.fetchPort(8000, "none")).status).toBe(404);
   expect((await sandbox.fetchPort(8001, "/")).status).toBe(502);
 
+  const token = "chosen-for-tests";
+  const chosen = await sandbox.exposePort(8000, { token });
+  expect(chosen.url).toContain(`~8000~${token}`);
+  expect((await sandbox.exposePort(8000, { token, ttlSeconds: 60 })).url).toBe(chosen.url);
   const made = await sandbox.exposePort(8000, { name: "web", ttlSeconds: 60 });
   expect(made).toMatchObject({ port: 8000, name: "web" });
   expect(made.expiresAt.getTime()).toBeGreaterThan(Date.now());

@@ -34,6 +34,7 @@ from ._sync.session import Session
 from ._sync.shell import Command, Shell
 from ._sync.terminal import Terminal
 from .account import AccountUsage, AuditEntry
+from .change_models import ChangedFile, FileChanges
 from .code import CodeError, CodeEvent, CodeResult, ContextInfo, Execution
 from .errors import (
     BadRequestError,
@@ -55,8 +56,10 @@ from .errors import (
     UsageError,
     WaitTimeoutError,
 )
+from .file_models import SavedFile
 from .git import GitCheckout
 from .image_models import CommittedImage, ImageInfo, PrivateFile
+from .key_models import ApiKey, CreatedApiKey, CurrentApiKey
 from .models import (
     ExposedPort,
     FileAccess,
@@ -74,7 +77,6 @@ from .models import (
     RestoredSandbox,
     SandboxEvent,
     SandboxInfo,
-    SavedFile,
     SearchResult,
     SessionInfo,
     Snapshot,
@@ -82,6 +84,7 @@ from .models import (
     Usage,
 )
 from .network_models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules, Traffic
+from .node_models import DrainLeft, DrainProgress, Node, NodeList
 from .results import ExecResult, Output, Truncated
 from .tenant import TenantSession
 from .terminal import (
@@ -98,11 +101,13 @@ from .terminal import (
     TerminalSnapshot,
     Ticket,
 )
+from .webhook_models import CreatedWebhook, Webhook, WebhookDelivery, WebhookTest
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccountUsage",
+    "ApiKey",
     "AsyncCodeStream",
     "AsyncCommand",
     "AsyncContext",
@@ -119,6 +124,7 @@ __all__ = [
     "AsyncWatch",
     "AuditEntry",
     "BadRequestError",
+    "ChangedFile",
     "CodeError",
     "CodeEvent",
     "CodeResult",
@@ -129,15 +135,21 @@ __all__ = [
     "ConflictError",
     "Context",
     "ContextInfo",
+    "CreatedApiKey",
+    "CreatedWebhook",
     "Credential",
     "CredentialInfo",
+    "CurrentApiKey",
     "Denied",
+    "DrainLeft",
+    "DrainProgress",
     "Events",
     "ExecResult",
     "ExecStream",
     "Execution",
     "ExposedPort",
     "FileAccess",
+    "FileChanges",
     "FileEvent",
     "FileInfo",
     "FileStream",
@@ -153,6 +165,8 @@ __all__ = [
     "LostState",
     "NetworkInfo",
     "NetworkRules",
+    "Node",
+    "NodeList",
     "NotFoundError",
     "NotSupportedError",
     "Output",
@@ -203,4 +217,7 @@ __all__ = [
     "UsageError",
     "WaitTimeoutError",
     "Watch",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookTest",
 ]

@@ -173,6 +173,51 @@ def image_path(name: str) -> str:
     return f"/v1/images/{quote(name, safe='/')}"
 
 
+def key_path(id: str) -> str:
+    """URL path of an API key."""
+    return f"/v1/keys/{quote_id(id)}"
+
+
+def create_key(label: str | None, read_only: bool, ttl: Duration | None) -> Call:
+    """Create an API key."""
+    body = without_none(label=label, read_only=read_only, ttl_s=None if ttl is None else whole_seconds(ttl))
+    return json_call("POST", "/v1/keys", body)
+
+
+def webhook_path(id: str) -> str:
+    """URL path of a webhook."""
+    return f"/v1/webhooks/{quote_id(id)}"
+
+
+def create_webhook(url: str, events: Iterable[str] | None, sandbox: str | None, label: str | None) -> Call:
+    """Create a webhook."""
+    patterns = None if events is None else list(events)
+    return create_call("/v1/webhooks", without_none(url=url, events=patterns, sandbox=sandbox, label=label))
+
+
+def update_webhook(id: str, url: str | None, events: Iterable[str] | None, enabled: bool | None) -> Call:
+    """Change a webhook."""
+    patterns = None if events is None else list(events)
+    return json_call("PATCH", webhook_path(id), without_none(url=url, events=patterns, enabled=enabled))
+
+
+def node_path(name: str) -> str:
+    """URL path of a node."""
+    return f"/v1/nodes/{quote_id(name)}"
+
+
+def drain(name: str, timeout: Duration | None) -> Call:
+    """Start to drain a node."""
+    body = without_none(timeout_s=None if timeout is None else whole_seconds(timeout))
+    return json_call("POST", f"{node_path(name)}/drain", body)
+
+
+def move(path: str, node: str | None, region: str | None) -> Call:
+    """Move a sandbox to another node."""
+    body = without_none(node=node, region=region)
+    return json_call("POST", f"{path}/move", body, waits_for_command=True)
+
+
 def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:
     return network.to_json() if isinstance(network, NetworkRules) else network
 
@@ -283,9 +328,10 @@ def links(path: str) -> Call:
     return call("GET", f"{path}/links", repeatable=True)
 
 
-def expose(path: str, port: int, name: str | None, ttl: Duration | None) -> Call:
+def expose(path: str, port: int, name: str | None, ttl: Duration | None, token: str | None = None) -> Call:
     """Create a signed link to a port. Resending creates a second, equally valid link."""
-    body = without_none(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
+    ttl_s = None if ttl is None else whole_seconds(ttl)
+    body = without_none(port=port, name=name, ttl_s=ttl_s, token=token)
     return json_call("POST", f"{path}/links", body, repeatable=True)
 
 
@@ -464,6 +510,7 @@ def create_context(
     cwd: AnyPath | None,
     env: Env | None,
     timeout: Duration | None,
+    structured: bool,
 ) -> Call:
     """Create a code context."""
     body = without_none(
@@ -474,16 +521,20 @@ def create_context(
         cwd=None if cwd is None else os.fspath(cwd),
         env=None if env is None else dict(env),
         timeout_ms=None if timeout is None else milliseconds(timeout),
+        structured=structured or None,
     )
     return json_call("POST", f"{sandbox_path(sandbox)}/contexts", body)
 
 
-def run_code(at: str, code: str, *, stdin: str | None, timeout: Duration | None, stream: bool) -> Call:
+def run_code(
+    at: str, code: str, *, stdin: str | None, timeout: Duration | None, env: Env | None, stream: bool
+) -> Call:
     """Run code in a context."""
     body = without_none(
         code=code,
         stdin=stdin,
         timeout_ms=None if timeout is None else milliseconds(timeout),
+        env=None if env is None else dict(env),
         cancel_on_close=True,
     )
     request = json_call("POST", f"{at}/run", body)

@@ -238,7 +238,7 @@ def execution(
         stdout=stdout,
         stderr=stderr,
         number=body["run"],
-        duration=body["duration_ms"] / 1000,
+        duration=round(body["duration_ms"] / 1000, 6),
         timed_out=body["timed_out"],
         interrupted=body["interrupted"],
         oom=body["oom"],

@@ -104,7 +104,7 @@ class NotFoundError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """409: the object exists already, or its state does not allow the request.
+    """409: the object exists already, or its state does not allow the request. 412: a file has changed.
 
     ``sandbox_destroyed`` and ``session_ended`` mean that the sandbox or session was deleted during the
     call. The SDK does not retry, since that would create a new one and run the call there.
@@ -124,6 +124,7 @@ _BY_STATUS: Mapping[int, type[RefusedError]] = {
     403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,
+    412: ConflictError,
     429: TooManyRequestsError,
 }
 

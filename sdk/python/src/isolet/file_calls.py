@@ -26,7 +26,13 @@ def read_file(at: str, path: AnyPath, start: int = 0, length: int | None = None)
 
 
 def write_file(
-    at: str, path: AnyPath, *, mode: int | None = None, append: bool = False, fsync: bool = False
+    at: str,
+    path: AnyPath,
+    *,
+    mode: int | None = None,
+    append: bool = False,
+    fsync: bool = False,
+    if_match: str | None = None,
 ) -> Call:
     """Write a file; the caller adds the body."""
     query = []
@@ -37,12 +43,17 @@ def write_file(
     if fsync:
         query.append(("fsync", "1"))
     headers = {"content-type": "application/octet-stream"}
+    if if_match is not None:
+        headers["if-match"] = if_match
     return call("PUT", _file(at, path), query, headers=headers)
 
 
 def with_body(request: Call, body: bytes) -> Call:
-    """Add a complete body. Such a write may be resent, unless it appends."""
-    return replace(request, body=body, repeatable="append=1" not in request.target.partition("?")[2])
+    """Add a complete body. Such a write may be resent, unless it appends, or its first attempt may be what
+    made the second one fail.
+    """
+    appends = "append=1" in request.target.partition("?")[2]
+    return replace(request, body=body, repeatable=not appends and "if-match" not in request.headers)
 
 
 def delete_file(at: str, path: AnyPath, recursive: bool) -> Call:
@@ -105,6 +116,28 @@ def watch(at: str, path: AnyPath, recursive: bool, include: Sequence[str], exclu
     query += [("include", pattern) for pattern in include]
     query += [("exclude", pattern) for pattern in exclude]
     return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, repeatable=True)
+
+
+def changes(
+    at: str,
+    path: AnyPath,
+    since: str,
+    recursive: bool,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    limit: int,
+) -> Call:
+    """Find out what changed in a directory since a version."""
+    query: list[tuple[str, str | bytes]] = [
+        ("path", path_bytes(path)),
+        ("changes_since", since),
+        ("limit", str(limit)),
+    ]
+    if recursive:
+        query.append(("recursive", "1"))
+    query += [("include", pattern) for pattern in include]
+    query += [("exclude", pattern) for pattern in exclude]
+    return call("GET", f"{at}/files", query, repeatable=True)
 
 
 def read_archive(at: str, path: AnyPath, compress: bool) -> Call:

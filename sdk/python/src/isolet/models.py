@@ -18,7 +18,8 @@ def time_from_ms(ms: float) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)
 
 
-def _optional_time(ms: float | None) -> datetime | None:
+def optional_time(ms: float | None) -> datetime | None:
+    """Convert milliseconds since 1970, if any, to a time."""
     return None if ms is None else time_from_ms(ms)
 
 
@@ -128,7 +129,7 @@ class SandboxInfo:
             env_names=tuple(body["env_names"]),
             metadata=body["metadata"],
             created_at=time_from_ms(body["created_at_ms"]),
-            expires_at=_optional_time(body.get("expires_at_ms")),
+            expires_at=optional_time(body.get("expires_at_ms")),
             usage=None if usage is None else Usage.from_json(usage),
         )
 
@@ -188,7 +189,7 @@ class SessionInfo:
             ttl=body.get("ttl_s"),
             created_at=time_from_ms(body["created_at_ms"]),
             last_activity=time_from_ms(body["last_activity_ms"]),
-            expires_at=_optional_time(body.get("expires_at_ms")),
+            expires_at=optional_time(body.get("expires_at_ms")),
         )
 
 
@@ -206,6 +207,8 @@ class FileInfo:
     path_bytes: bytes = field(repr=False)  #: Exact bytes of the path; all file methods accept them.
     #: Why a recursive list skipped this directory: ``denied`` or ``too_large``.
     unread: str | None = None
+    #: Version of a file, for ``if_match`` of a write. Lists leave it out.
+    etag: str | None = None
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> FileInfo:
@@ -220,21 +223,8 @@ class FileInfo:
             target=body.get("target"),
             path_bytes=_exact_bytes(body, "path"),
             unread=body.get("unread"),
+            etag=body.get("etag"),
         )
-
-
-@dataclass(frozen=True)
-class SavedFile:
-    """A file that was written."""
-
-    path: str  #: Absolute path in the sandbox.
-    size: int  #: In bytes.
-    modified: datetime
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> SavedFile:
-        """Parse the server's JSON."""
-        return cls(path=body["path"], size=body["size"], modified=time_from_ms(body["modified_ms"]))
 
 
 @dataclass(frozen=True)
@@ -387,7 +377,7 @@ class SandboxEvent:
         return cls(
             type=name,
             id=body.get("id"),
-            at=_optional_time(body.get("at_ms")),
+            at=optional_time(body.get("at_ms")),
             sandbox=body.get("sandbox"),
             session=body.get("session"),
             command=body.get("command"),
@@ -415,7 +405,7 @@ class LostState:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> LostState:
         """Parse the server's JSON."""
-        return cls(session=body["session"], why=body["why"], saved_at=_optional_time(body.get("saved_at_ms")))
+        return cls(session=body["session"], why=body["why"], saved_at=optional_time(body.get("saved_at_ms")))
 
 
 @dataclass(frozen=True)
@@ -482,7 +472,7 @@ class Snapshot:
             sandbox=body["sandbox"],
             metadata=body["metadata"],
             created_at=time_from_ms(body["created_at_ms"]),
-            expires_at=_optional_time(body.get("expires_at_ms")),
+            expires_at=optional_time(body.get("expires_at_ms")),
             size_bytes=body["size_bytes"],
             frozen_ms=body["frozen_ms"],
             lost=tuple(body.get("lost") or ()),
@@ -537,7 +527,7 @@ class ProcessInfo:
             oom=body["oom"],
             remains=body["remains"],
             started_at=time_from_ms(body["started_at_ms"]),
-            ended_at=_optional_time(body.get("ended_at_ms")),
+            ended_at=optional_time(body.get("ended_at_ms")),
             stdout_bytes=body["stdout_bytes"],
             stderr_bytes=body["stderr_bytes"],
         )

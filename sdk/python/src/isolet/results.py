@@ -111,7 +111,7 @@ def _result(
         exit_code=body["exit_code"] if "exit_code" in body else body["code"],
         stdout=texts[0],
         stderr=texts[1],
-        duration=body["duration_ms"] / 1000,
+        duration=round(body["duration_ms"] / 1000, 6),
         signal=body.get("signal"),
         timed_out=body.get("timed_out", False),
         cancelled=body.get("cancelled", False),

@@ -89,6 +89,23 @@ async def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: AsyncSandbox
     assert error.name == "EOFError"
 
 
+async def test_a_run_has_variables_of_its_own(sandbox: AsyncSandbox) -> None:
+    code = "import os; os.environ.get('GREETING'), os.environ.get('HOME')"
+    result = await sandbox.run_code(code, env={"GREETING": "hello", "HOME": None})
+    assert result.text == "('hello', None)"
+    async with await sandbox.context("python").stream(code, env={"GREETING": "again"}) as events:
+        assert "'again'" in str((await events.result()).text)
+    assert str((await sandbox.run_code(code)).text).startswith("(None, ")
+
+
+async def test_only_a_structured_context_returns_containers_as_data(sandbox: AsyncSandbox) -> None:
+    for structured in (True, False):
+        context = await sandbox.create_context(language="python", structured=structured)
+        result = await context.run("{'a': [1, 2]}")
+        assert result.text == "{'a': [1, 2]}"
+        assert result.results[0].data.get("application/json") == ({"a": [1, 2]} if structured else None)
+
+
 async def test_the_repr_of_a_result_shows_its_data(sandbox: AsyncSandbox) -> None:
     execution = await sandbox.run_code("display('x' * 1000)\n6 * 7")
     long, short = (repr(result) for result in execution.results)

@@ -31,6 +31,23 @@ async def test_a_file_is_written_read_and_described(sandbox: AsyncSandbox) -> No
     assert "root" in await sandbox.read_file("/etc/passwd")
 
 
+async def test_a_write_replaces_only_the_version_that_was_read(sandbox: AsyncSandbox) -> None:
+    first = await sandbox.write_file("conditional", "first")
+    assert first.etag == (await sandbox.stat("conditional")).etag
+    # Another client writes.
+    await sandbox.exec("echo other > conditional")
+    with pytest.raises(ConflictError) as changed:
+        await sandbox.write_file("conditional", "second", if_match=first.etag)
+    assert (changed.value.code, changed.value.status) == ("file_changed", 412)
+    assert await sandbox.read_file("conditional") == "other\n"
+    now = (await sandbox.stat("conditional")).etag
+    second = await sandbox.write_file("conditional", "second", if_match=now)
+    assert second.etag not in (None, now)
+    with pytest.raises(ConflictError):
+        await sandbox.write_file("missing", "x", if_match="*")
+    assert not await sandbox.exists("missing")
+
+
 async def test_a_part_of_a_file_is_read(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("digits", "0123456789")
     assert await sandbox.read_bytes("digits", start=3) == b"3456789"
@@ -213,6 +230,28 @@ async def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: AsyncSandbox) 
     assert [event async for event in watch] == []
     # The client and its other connections still work.
     assert (await sandbox.exec("echo on")).stdout == "on\n"
+
+
+async def test_changes_since_a_version_are_reported_and_an_unknown_version_is_refused(
+    sandbox: AsyncSandbox,
+) -> None:
+    await sandbox.mkdir("seen/sub")
+    await sandbox.write_file("seen/sub/old", "x")
+    before = await sandbox.changes(path="seen")
+    assert (before.changes, before.more) == ((), False)
+    await sandbox.move_file("seen/sub", "seen/moved")
+    await sandbox.write_file("seen/note.txt", "x")
+    after = await sandbox.changes(before.version, "seen", exclude=["*.txt"])
+    assert [(one.path, one.change, one.type) for one in after.changes] == [
+        ("/workspace/seen/moved", "created", "directory"),
+        ("/workspace/seen/moved/old", "created", "file"),
+        ("/workspace/seen/sub", "deleted", "directory"),
+        ("/workspace/seen/sub/old", "deleted", "file"),
+    ]
+    assert (await sandbox.changes(after.version, "seen")).changes == ()
+    with pytest.raises(RefusedError) as caught:
+        await sandbox.changes(after.version)
+    assert (caught.value.code, caught.value.status) == ("version_expired", 410)
 
 
 async def test_a_watch_reports_selected_changes_and_a_read_insists_on_a_file(sandbox: AsyncSandbox) -> None:

@@ -249,7 +249,13 @@ async def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
     async with await client.create_sandbox(image=name) as copy:
         assert (await copy.exec("cat /opt/made /workspace/work; echo $kept")).stdout == "made\nwork\n5\n"
     await client.delete_snapshot(snapshot.id)
+    second = f"local/{fresh().lower()}:2"
+    assert set((await client.tag_image(name, second)).names) == {f"docker.io/{name}", f"docker.io/{second}"}
     await client.delete_image(name)
+    assert [one.names for one in await client.images() if one.digest == image.digest] == [
+        (f"docker.io/{second}",)
+    ]
+    await client.delete_image(second)
     with pytest.raises(NotFoundError) as raised:
         await client.delete_image(name)
     assert raised.value.code == "no_image"

@@ -73,7 +73,9 @@ async def test_a_port_is_listed_exposed_by_a_link_and_withdrawn(sandbox: AsyncSa
     assert (link.port, link.name) == (8000, "web")
     assert link.token not in repr(link)
     assert page(f"{link.url}index.html") == (200, "<h1>here")
-    await sandbox.expose_port(9000)
+    chosen = [await sandbox.expose_port(9000, token="chosen-for-tests") for _ in range(2)]
+    assert chosen[0].url == chosen[1].url
+    assert chosen[0].token.endswith("~9000~chosen-for-tests")
     exposed = [(one.port, one.name, one.active) for one in await sandbox.exposed_ports()]
     assert exposed == [(8000, "web", True), (9000, None, False)]
     await sandbox.unexpose_port(8000)

@@ -90,6 +90,23 @@ def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: Sandbox) -> None:
     assert error.name == "EOFError"
 
 
+def test_a_run_has_variables_of_its_own(sandbox: Sandbox) -> None:
+    code = "import os; os.environ.get('GREETING'), os.environ.get('HOME')"
+    result = sandbox.run_code(code, env={"GREETING": "hello", "HOME": None})
+    assert result.text == "('hello', None)"
+    with sandbox.context("python").stream(code, env={"GREETING": "again"}) as events:
+        assert "'again'" in str(events.result().text)
+    assert str(sandbox.run_code(code).text).startswith("(None, ")
+
+
+def test_only_a_structured_context_returns_containers_as_data(sandbox: Sandbox) -> None:
+    for structured in (True, False):
+        context = sandbox.create_context(language="python", structured=structured)
+        result = context.run("{'a': [1, 2]}")
+        assert result.text == "{'a': [1, 2]}"
+        assert result.results[0].data.get("application/json") == ({"a": [1, 2]} if structured else None)
+
+
 def test_the_repr_of_a_result_shows_its_data(sandbox: Sandbox) -> None:
     execution = sandbox.run_code("display('x' * 1000)\n6 * 7")
     long, short = (repr(result) for result in execution.results)

@@ -32,6 +32,23 @@ def test_a_file_is_written_read_and_described(sandbox: Sandbox) -> None:
     assert "root" in sandbox.read_file("/etc/passwd")
 
 
+def test_a_write_replaces_only_the_version_that_was_read(sandbox: Sandbox) -> None:
+    first = sandbox.write_file("conditional", "first")
+    assert first.etag == sandbox.stat("conditional").etag
+    # Another client writes.
+    sandbox.exec("echo other > conditional")
+    with pytest.raises(ConflictError) as changed:
+        sandbox.write_file("conditional", "second", if_match=first.etag)
+    assert (changed.value.code, changed.value.status) == ("file_changed", 412)
+    assert sandbox.read_file("conditional") == "other\n"
+    now = sandbox.stat("conditional").etag
+    second = sandbox.write_file("conditional", "second", if_match=now)
+    assert second.etag not in (None, now)
+    with pytest.raises(ConflictError):
+        sandbox.write_file("missing", "x", if_match="*")
+    assert not sandbox.exists("missing")
+
+
 def test_a_part_of_a_file_is_read(sandbox: Sandbox) -> None:
     sandbox.write_file("digits", "0123456789")
     assert sandbox.read_bytes("digits", start=3) == b"3456789"
@@ -214,6 +231,28 @@ def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: Sandbox) -> None:
     assert [event for event in watch] == []
     # The client and its other connections still work.
     assert sandbox.exec("echo on").stdout == "on\n"
+
+
+def test_changes_since_a_version_are_reported_and_an_unknown_version_is_refused(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.mkdir("seen/sub")
+    sandbox.write_file("seen/sub/old", "x")
+    before = sandbox.changes(path="seen")
+    assert (before.changes, before.more) == ((), False)
+    sandbox.move_file("seen/sub", "seen/moved")
+    sandbox.write_file("seen/note.txt", "x")
+    after = sandbox.changes(before.version, "seen", exclude=["*.txt"])
+    assert [(one.path, one.change, one.type) for one in after.changes] == [
+        ("/workspace/seen/moved", "created", "directory"),
+        ("/workspace/seen/moved/old", "created", "file"),
+        ("/workspace/seen/sub", "deleted", "directory"),
+        ("/workspace/seen/sub/old", "deleted", "file"),
+    ]
+    assert sandbox.changes(after.version, "seen").changes == ()
+    with pytest.raises(RefusedError) as caught:
+        sandbox.changes(after.version)
+    assert (caught.value.code, caught.value.status) == ("version_expired", 410)
 
 
 def test_a_watch_reports_selected_changes_and_a_read_insists_on_a_file(sandbox: Sandbox) -> None:

@@ -250,7 +250,13 @@ def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
     with client.create_sandbox(image=name) as copy:
         assert copy.exec("cat /opt/made /workspace/work; echo $kept").stdout == "made\nwork\n5\n"
     client.delete_snapshot(snapshot.id)
+    second = f"local/{fresh().lower()}:2"
+    assert set(client.tag_image(name, second).names) == {f"docker.io/{name}", f"docker.io/{second}"}
     client.delete_image(name)
+    assert [one.names for one in client.images() if one.digest == image.digest] == [
+        (f"docker.io/{second}",)
+    ]
+    client.delete_image(second)
     with pytest.raises(NotFoundError) as raised:
         client.delete_image(name)
     assert raised.value.code == "no_image"

@@ -18,8 +18,11 @@ from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
 from .events import AsyncEvents
+from .keys import AsyncKeys
+from .nodes import AsyncNodes
 from .sandbox import AsyncSandbox
 from .tenant import AsyncTenantSessions
+from .webhooks import AsyncWebhooks
 
 
 class AsyncConnection:
@@ -143,7 +146,7 @@ class AsyncConnection:
         await self._http.aclose()
 
 
-class AsyncIsolet(AsyncTenantSessions):
+class AsyncIsolet(AsyncTenantSessions, AsyncKeys, AsyncNodes, AsyncWebhooks):
     """Client of one server, for asyncio.
 
     The client reuses connections. Create one per program, and close it or use it in ``async with``.
@@ -497,6 +500,22 @@ class AsyncIsolet(AsyncTenantSessions):
         body = {"snapshot": snapshot, "name": name, "workspace": workspace, "env": env, "shells": shells}
         answer = await self._connection.json(calls.create_call("/v1/images", body))
         return CommittedImage.from_json(answer)
+
+    async def tag_image(self, image: str, name: str) -> ImageInfo:
+        """Give an image another name. Only the key's tenant has it, and no registry is asked for it.
+
+        Args:
+            image: a name that the image has.
+            name: the name that it gets as well, such as ``tools:1``. Another image of the tenant with this
+                name loses it.
+
+        Raises:
+            NotFoundError: ``no_image``.
+            ConflictError: ``image_name_configured``: the operator has configured what the name stands for;
+                ``too_many_names``.
+        """
+        request = calls.json_call("POST", "/v1/images/tag", {"image": image, "name": name}, repeatable=True)
+        return ImageInfo.from_json(await self._connection.json(request))
 
     async def delete_image(self, name: str) -> None:
         """Remove a name of an image; with the last name also the image.

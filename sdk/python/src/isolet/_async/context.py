@@ -11,7 +11,7 @@ from .. import calls, transport
 from ..calls import Call
 from ..code import CodeEvent, ContextInfo, Execution, RunCollector, execution_from_json
 from ..errors import NotFoundError, ServerError, UnreachableError
-from ..values import Duration
+from ..values import Duration, Env
 from .events import AsyncEventBody
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class AsyncContext:
         *,
         stdin: str | None = None,
         timeout: Duration | None = None,
+        env: Env | None = None,
         on_event: OnEvent | None = None,
     ) -> Execution:
         """Run code to its end. Variables and imports persist for the next run.
@@ -135,6 +136,7 @@ class AsyncContext:
             code: source code, at most 1 MiB.
             stdin: standard input for functions such as ``input()``; without it they fail at once.
             timeout: seconds until the run is interrupted; the context's timeout by default.
+            env: environment variables while the code runs; ``None`` unsets one.
             on_event: called for each output and result while the code runs.
 
         Returns:
@@ -150,25 +152,30 @@ class AsyncContext:
         """
         await self._ensure_created()
         if on_event is None:
-            call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=False)
+            call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, env=env, stream=False)
             return execution_from_json(code, await self._connection.json(call))
-        async with await self.stream(code, stdin=stdin, timeout=timeout) as events:
+        async with await self.stream(code, stdin=stdin, timeout=timeout, env=env) as events:
             async for event in events:
                 on_event(event)
             return await events.result()
 
     async def stream(
-        self, code: str, *, stdin: str | None = None, timeout: Duration | None = None
+        self,
+        code: str,
+        *,
+        stdin: str | None = None,
+        timeout: Duration | None = None,
+        env: Env | None = None,
     ) -> AsyncCodeStream:
         """Run code and stream its events.
 
-        Takes ``code``, ``stdin`` and ``timeout`` as :meth:`run` does.
+        Takes ``code``, ``stdin``, ``timeout`` and ``env`` as :meth:`run` does.
 
         Returns:
             the events; closing it early interrupts the run.
         """
         await self._ensure_created()
-        call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=True)
+        call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, env=env, stream=True)
         return await AsyncCodeStream(self._connection, call, code).open()
 
     async def info(self) -> ContextInfo:

@@ -45,6 +45,7 @@ class AsyncContexts:
         cwd: AnyPath | None = None,
         env: Env | None = None,
         timeout: Duration | None = None,
+        structured: bool = False,
     ) -> AsyncContext:
         """Create a code context: an interpreter with persistent variables and imports.
 
@@ -58,6 +59,8 @@ class AsyncContexts:
             cwd: initial working directory; that of the session or ``/workspace`` by default.
             env: additional environment variables; ``None`` unsets one.
             timeout: default timeout of a run in seconds; 60 by default; 0 means a day, the maximum.
+            structured: add the data of matplotlib's figures and of pandas' tables to results; needs
+                ``python`` with ``ipykernel``.
 
         Returns:
             the new context.
@@ -76,6 +79,7 @@ class AsyncContexts:
             cwd=cwd,
             env=env,
             timeout=timeout,
+            structured=structured,
         )
         return self.context(ContextInfo.from_json(await self._connection.json(call)).id)
 
@@ -92,6 +96,7 @@ class AsyncContexts:
         language: str = "python",
         stdin: str | None = None,
         timeout: Duration | None = None,
+        env: Env | None = None,
         on_event: OnEvent | None = None,
     ) -> Execution:
         """Run code in the context that is named like the language, which is created if needed.
@@ -101,6 +106,7 @@ class AsyncContexts:
             language: ``python``, ``javascript``, ``typescript`` or ``bash``.
             stdin: standard input of the code.
             timeout: seconds until the run is interrupted; 60 by default.
+            env: environment variables while the code runs; ``None`` unsets one.
             on_event: called for each output and result while the code runs.
 
         Returns:
@@ -110,4 +116,5 @@ class AsyncContexts:
             result = await sandbox.run_code("1 + 1")
             print(result.text)
         """
-        return await self.context(language).run(code, stdin=stdin, timeout=timeout, on_event=on_event)
+        context = self.context(language)
+        return await context.run(code, stdin=stdin, timeout=timeout, env=env, on_event=on_event)

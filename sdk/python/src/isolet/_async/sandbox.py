@@ -456,6 +456,20 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         await self._ensure_created()
         return SandboxInfo.from_json(await self._connection.json(calls.sleep(self._path, force)))
 
+    async def move(self, *, node: str | None = None, region: str | None = None) -> SandboxInfo:
+        """Move the sandbox to another node of the fleet, with its files and the state of its shells. Waits
+        for the end of the move. Never creates a sandbox.
+
+        Args:
+            node: name of the node.
+            region: a region, in which placement chooses the node, instead of ``node``.
+
+        Raises:
+            NotFoundError: ``no_sandbox``.
+            ServerError: ``not_a_fleet``: the server is not part of one.
+        """
+        return SandboxInfo.from_json(await self._connection.json(calls.move(self._path, node, region)))
+
     async def pause(self) -> SandboxInfo:
         """Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause.
         Calls that work in the sandbox fail with ``sandbox_paused``, or resume it if ``auto_resume`` is set.

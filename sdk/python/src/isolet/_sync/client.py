@@ -19,8 +19,11 @@ from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
 from .events import Events
+from .keys import Keys
+from .nodes import Nodes
 from .sandbox import Sandbox
 from .tenant import TenantSessions
+from .webhooks import Webhooks
 
 
 class Connection:
@@ -144,7 +147,7 @@ class Connection:
         self._http.close()
 
 
-class Isolet(TenantSessions):
+class Isolet(TenantSessions, Keys, Nodes, Webhooks):
     """Client of one server.
 
     The client reuses connections. Create one per program, and close it or use it in ``with``.
@@ -498,6 +501,22 @@ class Isolet(TenantSessions):
         body = {"snapshot": snapshot, "name": name, "workspace": workspace, "env": env, "shells": shells}
         answer = self._connection.json(calls.create_call("/v1/images", body))
         return CommittedImage.from_json(answer)
+
+    def tag_image(self, image: str, name: str) -> ImageInfo:
+        """Give an image another name. Only the key's tenant has it, and no registry is asked for it.
+
+        Args:
+            image: a name that the image has.
+            name: the name that it gets as well, such as ``tools:1``. Another image of the tenant with this
+                name loses it.
+
+        Raises:
+            NotFoundError: ``no_image``.
+            ConflictError: ``image_name_configured``: the operator has configured what the name stands for;
+                ``too_many_names``.
+        """
+        request = calls.json_call("POST", "/v1/images/tag", {"image": image, "name": name}, repeatable=True)
+        return ImageInfo.from_json(self._connection.json(request))
 
     def delete_image(self, name: str) -> None:
         """Remove a name of an image; with the last name also the image.

@@ -12,7 +12,7 @@ from .. import calls, transport
 from ..calls import Call
 from ..code import CodeEvent, ContextInfo, Execution, RunCollector, execution_from_json
 from ..errors import NotFoundError, ServerError, UnreachableError
-from ..values import Duration
+from ..values import Duration, Env
 from .events import EventBody
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class Context:
         *,
         stdin: str | None = None,
         timeout: Duration | None = None,
+        env: Env | None = None,
         on_event: OnEvent | None = None,
     ) -> Execution:
         """Run code to its end. Variables and imports persist for the next run.
@@ -136,6 +137,7 @@ class Context:
             code: source code, at most 1 MiB.
             stdin: standard input for functions such as ``input()``; without it they fail at once.
             timeout: seconds until the run is interrupted; the context's timeout by default.
+            env: environment variables while the code runs; ``None`` unsets one.
             on_event: called for each output and result while the code runs.
 
         Returns:
@@ -151,25 +153,30 @@ class Context:
         """
         self._ensure_created()
         if on_event is None:
-            call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=False)
+            call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, env=env, stream=False)
             return execution_from_json(code, self._connection.json(call))
-        with self.stream(code, stdin=stdin, timeout=timeout) as events:
+        with self.stream(code, stdin=stdin, timeout=timeout, env=env) as events:
             for event in events:
                 on_event(event)
             return events.result()
 
     def stream(
-        self, code: str, *, stdin: str | None = None, timeout: Duration | None = None
+        self,
+        code: str,
+        *,
+        stdin: str | None = None,
+        timeout: Duration | None = None,
+        env: Env | None = None,
     ) -> CodeStream:
         """Run code and stream its events.
 
-        Takes ``code``, ``stdin`` and ``timeout`` as :meth:`run` does.
+        Takes ``code``, ``stdin``, ``timeout`` and ``env`` as :meth:`run` does.
 
         Returns:
             the events; closing it early interrupts the run.
         """
         self._ensure_created()
-        call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=True)
+        call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, env=env, stream=True)
         return CodeStream(self._connection, call, code).open()
 
     def info(self) -> ContextInfo:

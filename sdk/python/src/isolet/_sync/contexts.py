@@ -46,6 +46,7 @@ class Contexts:
         cwd: AnyPath | None = None,
         env: Env | None = None,
         timeout: Duration | None = None,
+        structured: bool = False,
     ) -> Context:
         """Create a code context: an interpreter with persistent variables and imports.
 
@@ -59,6 +60,8 @@ class Contexts:
             cwd: initial working directory; that of the session or ``/workspace`` by default.
             env: additional environment variables; ``None`` unsets one.
             timeout: default timeout of a run in seconds; 60 by default; 0 means a day, the maximum.
+            structured: add the data of matplotlib's figures and of pandas' tables to results; needs
+                ``python`` with ``ipykernel``.
 
         Returns:
             the new context.
@@ -77,6 +80,7 @@ class Contexts:
             cwd=cwd,
             env=env,
             timeout=timeout,
+            structured=structured,
         )
         return self.context(ContextInfo.from_json(self._connection.json(call)).id)
 
@@ -93,6 +97,7 @@ class Contexts:
         language: str = "python",
         stdin: str | None = None,
         timeout: Duration | None = None,
+        env: Env | None = None,
         on_event: OnEvent | None = None,
     ) -> Execution:
         """Run code in the context that is named like the language, which is created if needed.
@@ -102,6 +107,7 @@ class Contexts:
             language: ``python``, ``javascript``, ``typescript`` or ``bash``.
             stdin: standard input of the code.
             timeout: seconds until the run is interrupted; 60 by default.
+            env: environment variables while the code runs; ``None`` unsets one.
             on_event: called for each output and result while the code runs.
 
         Returns:
@@ -111,4 +117,5 @@ class Contexts:
             result = sandbox.run_code("1 + 1")
             print(result.text)
         """
-        return self.context(language).run(code, stdin=stdin, timeout=timeout, on_event=on_event)
+        context = self.context(language)
+        return context.run(code, stdin=stdin, timeout=timeout, env=env, on_event=on_event)

@@ -12,8 +12,10 @@ import httpx
 
 from .. import file_calls, transport
 from ..calls import Call
+from ..change_models import FileChanges
 from ..errors import ConflictError, NotFoundError
-from ..models import FileInfo, SavedFile, SearchResult
+from ..file_models import SavedFile
+from ..models import FileInfo, SearchResult
 from ..values import AnyPath, path_bytes
 from . import io
 from .events import Watch
@@ -98,6 +100,7 @@ class Files:
         mode: int | None = None,
         append: bool = False,
         fsync: bool = False,
+        if_match: str | None = None,
     ) -> SavedFile:
         """Write a file atomically: readers see either the old or the new content. Parent directories are
         created.
@@ -108,15 +111,21 @@ class Files:
             mode: permission bits; by default, new files get 0o644 and existing files keep theirs.
             append: append to an existing file instead of replacing it.
             fsync: return only after file and directory entry are on disk.
+            if_match: replace the file only if its ``etag``, from :meth:`stat` or an earlier write, is still
+                this one; with ``"*"``, only if it exists.
 
         Returns:
-            path, size and modification time.
+            path, size, modification time and ``etag``.
+
+        Raises:
+            ConflictError: ``file_changed``: the file is not the one of ``if_match``.
 
         Example:
             sandbox.write_file("src/main.py", "print(1)", mode=0o755)
         """
         body = content.encode() if isinstance(content, str) else content
-        call = file_calls.write_file(self._ready_path(), path, mode=mode, append=append, fsync=fsync)
+        at = self._ready_path()
+        call = file_calls.write_file(at, path, mode=mode, append=append, fsync=fsync, if_match=if_match)
         return SavedFile.from_json(self._connection.json(file_calls.with_body(call, body)))
 
     def read_file(self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "replace") -> str:
@@ -445,6 +454,39 @@ class Files:
             self._connection,
             file_calls.watch(self._ready_path(), path_bytes(path), recursive, include, exclude),
         )
+
+    def changes(
+        self,
+        since: str = "now",
+        path: AnyPath = "/workspace",
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        limit: int = 10_000,
+    ) -> FileChanges:
+        """Find out what changed in a directory since a version.
+
+        Args:
+            since: the ``version`` of an earlier answer for the same directory and ``recursive``; by default,
+                the answer is the current version and no changes.
+            path: directory to compare.
+            recursive: include subdirectories, at most 100,000 files.
+            include: report only changes that match one of these patterns, as in :meth:`watch`.
+            exclude: do not report changes that match one of these patterns, as in :meth:`watch`.
+            limit: maximum number of changes, 1 to 10000. If ``more`` is true, continue from ``version``.
+
+        Raises:
+            RefusedError: ``version_expired``: take a new version, then list the directory.
+
+        Example:
+            before = sandbox.changes()
+            sandbox.exec("make")
+            for change in sandbox.changes(before.version).changes:
+                print(change.change, change.path)
+        """
+        call = file_calls.changes(self._ready_path(), path, since, recursive, include, exclude, limit)
+        return FileChanges.from_json(self._connection.json(call))
 
 
 def _save(stream: FileStream, file: IO[bytes]) -> int:

@@ -34,7 +34,12 @@ class Ports:
         return [ListeningPort.from_json(one) for one in answer]
 
     def expose_port(
-        self, port: int, *, name: str | None = None, ttl: Duration | None = None
+        self,
+        port: int,
+        *,
+        name: str | None = None,
+        ttl: Duration | None = None,
+        token: str | None = None,
     ) -> PortLink:
         """Create a signed link to a port for users without a key, such as a browser or webhook.
 
@@ -43,12 +48,17 @@ class Ports:
             name: name of the port in lists, at most 128 bytes.
             ttl: lifetime of the link in seconds, or text such as ``"10m"``; an hour by default, at most 30
                 days.
+            token: a token of your choice in the URL, so that it stays the same when you create the link
+                again: 16 to 64 characters of ``A-Za-z0-9_-``. Everyone who guesses it can use the port.
 
         Returns:
             the link. Everyone who knows its ``url`` can use the port.
+
+        Raises:
+            ConflictError: ``link_token_in_use``: another key chose this token for the port.
         """
         return PortLink.from_json(
-            self._connection.json(calls.expose(self._ready_path(), port, name, ttl))
+            self._connection.json(calls.expose(self._ready_path(), port, name, ttl, token))
         )
 
     def unexpose_port(self, port: int) -> None:

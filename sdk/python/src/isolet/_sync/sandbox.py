@@ -457,6 +457,20 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         self._ensure_created()
         return SandboxInfo.from_json(self._connection.json(calls.sleep(self._path, force)))
 
+    def move(self, *, node: str | None = None, region: str | None = None) -> SandboxInfo:
+        """Move the sandbox to another node of the fleet, with its files and the state of its shells. Waits
+        for the end of the move. Never creates a sandbox.
+
+        Args:
+            node: name of the node.
+            region: a region, in which placement chooses the node, instead of ``node``.
+
+        Raises:
+            NotFoundError: ``no_sandbox``.
+            ServerError: ``not_a_fleet``: the server is not part of one.
+        """
+        return SandboxInfo.from_json(self._connection.json(calls.move(self._path, node, region)))
+
     def pause(self) -> SandboxInfo:
         """Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause.
         Calls that work in the sandbox fail with ``sandbox_paused``, or resume it if ``auto_resume`` is set.
