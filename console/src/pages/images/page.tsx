@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import { api } from "../../lib/api";
 import { now } from "../../lib/clock";
-import { bytes, roughDuration, visibleName } from "../../lib/format";
+import { bytes, roughDuration } from "../../lib/format";
 import { bind, listKeys } from "../../lib/keys";
 import { useLoaded } from "../../lib/load";
 import { notifySuccess } from "../../lib/notice";
@@ -14,6 +14,7 @@ import { Show } from "../../parts/show";
 import { Empty } from "../../parts/state";
 import { ACTIONS, Table } from "../../parts/table";
 import { openCreateFrom } from "../sandboxes/create";
+import { type Alias, Aliases, Names, openTag } from "./names";
 import { openPull } from "./pull";
 import { Pulls } from "./pulls";
 
@@ -30,12 +31,10 @@ export interface Image {
 
 const SOURCES: Record<string, string> = { registry: "registry", archive: "archive", snapshot: "snapshot" };
 
-/** Path of an image: the slashes of its name stay. */
-const path = (name: string): string => `/v1/images/${name.split("/").map(encodeURIComponent).join("/")}`;
-
 /** The page. */
 export function ImagesPage(): JSX.Element {
   const all = useLoaded((signal) => api().json<Image[]>("/v1/images", { signal }), [], { everyMs: 15_000 });
+  const aliases = useLoaded((signal) => api().json<Alias[]>("/v1/images/aliases", { signal }), []);
   useLayoutEffect(() => bind(listKeys), []);
   return (
     <main class="page" id="main" tabIndex={-1}>
@@ -70,30 +69,24 @@ export function ImagesPage(): JSX.Element {
               columns={[{ name: "Names" }, { name: "Size", number: true }, { name: "Layers", number: true, kind: "wide" }, { name: "Platform", kind: "wide" }, { name: "From", kind: "medium" }, { name: "Age", number: true }, ACTIONS]}
             >
               {found.map((one) => (
-                <Row key={one.digest} of={one} again={all.again} />
+                <Row key={one.digest} of={one} aliases={aliases.value ?? []} again={all.again} />
               ))}
             </Table>
           )
         }
       </Show>
+      <Aliases of={aliases} />
     </main>
   );
 }
 
-function Row({ of, again }: { of: Image; again: () => Promise<void> }): JSX.Element {
+function Row({ of, aliases, again }: { of: Image; aliases: Alias[]; again: () => Promise<void> }): JSX.Element {
   const first = of.names[0];
   return (
     <tr class="row" data-image={first ?? of.digest}>
       <th scope="row">
         {of.names.length === 0 && <span class="dim">no name</span>}
-        <ul class="names">
-          {of.names.map((name) => (
-            <li key={name}>
-              <span class="mono">{visibleName(name)}</span>
-              <Button icon="close" kind="quiet" changes label={`Remove the name ${visibleName(name)}`} onClick={() => remove(name, of.names.length === 1, again)} />
-            </li>
-          ))}
-        </ul>
+        <Names names={of.names} aliases={aliases.filter(({ image }) => of.names.includes(image))} again={again} />
         <code class="dim" title={of.digest}>
           {of.digest.replace(/^sha256:/, "").slice(0, 12)}
         </code>
@@ -105,26 +98,18 @@ function Row({ of, again }: { of: Image; again: () => Promise<void> }): JSX.Elem
       <td class="number cell-age">{roughDuration(now.value - of.pulled_at_ms)}</td>
       <td class="acts">
         {first !== undefined && (
-          <Button changes onClick={() => openCreateFrom(first)} hint={`New sandbox from ${first}`}>
-            New sandbox
-          </Button>
+          <>
+            <Button changes onClick={() => openTag(first, again)} hint={`Give ${first} another name`}>
+              Add name
+            </Button>
+            <Button changes onClick={() => openCreateFrom(first)} hint={`New sandbox from ${first}`}>
+              New sandbox
+            </Button>
+          </>
         )}
       </td>
     </tr>
   );
-}
-
-function remove(name: string, last: boolean, again: () => Promise<void>): void {
-  confirm({
-    title: last ? "Remove image" : "Remove name",
-    label: last ? `${visibleName(name)} is the last name of the image: its files are deleted.` : `The image keeps its other names, and loses ${visibleName(name)}.`,
-    act: "Remove",
-    run: async () => {
-      await api().send(path(name), { method: "DELETE" });
-      await again();
-      notifySuccess(`${visibleName(name)} was removed`);
-    },
-  });
 }
 
 function collect(again: () => Promise<void>): void {

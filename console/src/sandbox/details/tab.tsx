@@ -21,18 +21,18 @@ export function Details({ of }: { of: Sandbox }): JSX.Element {
       <Group title="Limits">
         <Fact name="Memory">
           {mib(of.memory_mib)}
-          {uses && <em>in use: {bytes(uses.memory_bytes)}, peak: {bytes(uses.memory_peak_bytes)}</em>}
           <Change of={of} field="memory_mib" label="Memory in MiB" value={String(of.memory_mib)} />
+          {uses && <em>in use: {bytes(uses.memory_bytes)}, peak: {bytes(uses.memory_peak_bytes)}</em>}
         </Fact>
         <Fact name="CPU">
           {cores(of.cpu_millis)} of a core
-          {uses && <em>CPU time: {formatDuration(uses.cpu_ms)}</em>}
           <Change of={of} field="cpu_millis" label="CPU in thousandths of a core" value={String(of.cpu_millis)} />
+          {uses && <em>CPU time: {formatDuration(uses.cpu_ms)}</em>}
         </Fact>
         <Fact name="Processes">
           {of.pids}
-          {uses && <em>in use: {uses.pids}</em>}
           <Change of={of} field="pids" label="Processes and threads" value={String(of.pids)} />
+          {uses && <em>in use: {uses.pids}</em>}
         </Fact>
         <Fact name="Disk">
           {of.disk_mib ? mib(of.disk_mib) : "no limit"}

@@ -44,13 +44,26 @@ async function tag(sandbox: string, entry: Entry): Promise<string> {
 }
 
 /**
- * Save a file.
+ * Save a file. The server compares the version, so that a change of another client is never lost.
  *
  * @param before tag of the version that the text was made from; `undefined` overwrites any version.
  * @returns the tag of the new version; `undefined` if another version is there, and nothing was saved.
  */
 export async function save(sandbox: string, entry: Entry, text: string, before: string | undefined): Promise<string | undefined> {
-  if (before !== undefined && (await tag(sandbox, entry)) !== before) return undefined;
-  await api().send(address(sandbox, entry), { method: "PUT", body: text, headers: { "content-type": "application/octet-stream" } });
-  return tag(sandbox, entry);
+  if (!before) return put(sandbox, entry, text, {});
+  try {
+    return await put(sandbox, entry, text, { "if-match": before });
+  } catch (error) {
+    if (!(error instanceof IsoletError)) throw error;
+    if (error.code === "file_changed") return undefined;
+    if (error.code !== "agent_too_old") throw error;
+  }
+  // The agent of the sandbox is older than the server, and cannot compare.
+  return (await tag(sandbox, entry)) === before ? put(sandbox, entry, text, {}) : undefined;
+}
+
+async function put(sandbox: string, entry: Entry, text: string, condition: Record<string, string>): Promise<string> {
+  const headers = { "content-type": "application/octet-stream", ...condition };
+  const response = await api().send(address(sandbox, entry), { method: "PUT", body: text, headers });
+  return response.headers.get("etag") ?? "";
 }
