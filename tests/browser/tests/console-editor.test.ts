@@ -66,6 +66,23 @@ test("a file that someone else changed is not overwritten without asking", async
 });
 
 // Promises: C17.
+test("a change that arrives while a file is being saved is not overwritten", async ({ console }) => {
+  const { page } = console;
+  await console.made();
+  await console.exec("default", "echo first >/workspace/notes");
+  await openFile(console, "notes");
+  await page.keyboard.type("mine ");
+  // The change comes after everything that the page could have compared before its write.
+  await page.route("**/files/**", async (route) => {
+    if (route.request().method() === "PUT") await console.exec("default", "echo theirs >/workspace/notes");
+    await route.continue();
+  });
+  await page.keyboard.press("Control+s");
+  await expect(page.getByRole("alert").filter({ hasText: "changed by someone else" })).toBeVisible();
+  expect(await content(console, "notes")).toBe("theirs\n");
+});
+
+// Promises: C17.
 test("text that was not saved survives a look at another page", async ({ console }) => {
   const { page } = console;
   await console.made();

@@ -39,6 +39,78 @@ test("an image is pulled with its progress shown, started, and removed", async (
   await expect(row).toHaveCount(0);
 });
 
+// Promises: C14.
+test("an image gets and loses names, and configured ones are shown but not changed", async ({ console, world }) => {
+  const { page } = console;
+  const first = `${world.registry.host}/tools:1`;
+  await console.api("POST", "/v1/images/pull", { image: first });
+  const alias = page.locator('[data-alias="node:22-slim"]');
+  await console.open("images");
+  const row = page.locator(".images .row", { hasText: first });
+  await expect(row).toBeVisible();
+  await expect(alias).toContainText("host");
+  await expect(alias.getByRole("button", { name: /Remove/ })).toHaveCount(0);
+  const dialog = page.getByRole("dialog");
+  const add = async (name: string): Promise<void> => {
+    await row.getByRole("button", { name: "Add name" }).click();
+    await dialog.getByLabel("New name").fill(name);
+    await dialog.getByRole("button", { name: "Add name" }).click();
+  };
+  const second = `docker.io/library/${console.id}:1`;
+  await add(`${console.id}:1`);
+  await expect(dialog).toHaveCount(0);
+  await expect(row).toContainText(second);
+  await expect(row).toContainText(first);
+  // A name of the operator is refused, and the dialog says why.
+  await add("node:22-slim");
+  await expect(dialog.getByRole("alert")).toContainText('the image name "node:22-slim" stand for host');
+  await console.accessible("a refused name");
+  await console.picture("images-name-refused");
+  await page.keyboard.press("Escape");
+  await console.accessible("images with names");
+  await console.picture("images-names");
+  await alias.getByRole("button", { name: "New sandbox" }).click();
+  await expect(dialog.getByLabel("Image")).toHaveValue("node:22-slim");
+  await page.keyboard.press("Escape");
+  await console.button(`Remove the name ${second}`).click();
+  await expect(dialog).toContainText("keeps its other names");
+  await dialog.getByRole("button", { name: "Remove" }).click();
+  await expect(row).not.toContainText(second);
+  await expect(row).toContainText(first);
+  // A key that may only read sees the names and no button that changes them.
+  const reader = await console.other();
+  await reader.open("images", (await console.newKey({ read_only: true })).secret);
+  await expect(reader.page.locator(".images .row", { hasText: first })).toBeVisible();
+  await expect(reader.page.locator('[data-alias="node:22-slim"]')).toBeVisible();
+  await expect(reader.button(/name|New sandbox/)).toHaveCount(0);
+  await console.button(`Remove the name ${first}`).click();
+  await dialog.getByRole("button", { name: "Remove" }).click();
+  await expect(row).toHaveCount(0);
+});
+
+test("the configured names say that they load, and why they could not", async ({ console }) => {
+  const { page } = console;
+  await console.open();
+  let answer: () => void = () => undefined;
+  const asked = new Promise<void>((wake) => (answer = wake));
+  const matches = (url: URL): boolean => url.pathname === "/v1/images/aliases";
+  await page.route(matches, async (route) => {
+    await asked;
+    await route.fulfill({ status: 503, json: { error: "storage_error", message: "the names cannot be read", hint: "look at the server's log" } });
+  });
+  await console.go("images");
+  const names = page.getByRole("region", { name: "Configured names" });
+  await expect(names.getByRole("status", { name: "Loading" })).toBeVisible();
+  answer();
+  await expect(names.getByRole("alert")).toContainText("the names cannot be read");
+  await page.unroute(matches);
+  await names.getByRole("button", { name: "Try again" }).click();
+  await expect(names.getByRole("alert")).toHaveCount(0);
+  await page.route(matches, (route) => route.fulfill({ json: [] }));
+  await page.reload();
+  await expect(names).toContainText("No names are configured");
+});
+
 // Promises: C11.
 test("two snapshots are compared, and all snapshots are found on one page", async ({ console }) => {
   const { page } = console;

@@ -155,6 +155,8 @@ test("empty, loading and error states are shown", async ({ console }) => {
   await page.keyboard.press("Control+k");
   await console.picture("palette");
   await page.keyboard.press("Escape");
+  // A dialog leaves the browser's history a moment after it has closed, and would cancel the reload.
+  await expect.poll(() => page.evaluate((): unknown => history.state)).toBeNull();
   await page.route("**/v1/sandboxes?*", (route) => route.fulfill({ status: 503, json: { error: "storage_error", message: "the records cannot be read", hint: "look at the server's log" } }));
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("the records cannot be read");
