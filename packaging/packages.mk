@@ -66,7 +66,7 @@ package-tools:
 # Installs, upgrades, removes and purges the packages on clean systems. Needs root, about 6 GiB below target/, and
 # some time: the machine with systemd is emulated without KVM.
 PACKAGE_TEST_PACKAGES := dpkg-dev e2fsprogs mmdebstrap qemu-system-x86
-package-test: deb tarball sdk-packages
+package-test: deb tarball sdk-packages etcd
 	$(MAKE) packages PACKAGES="$(PACKAGE_TEST_PACKAGES)"
 	$(MAKE) check-workflow programs
 	PYTHON=$(PYTHON) python3 tests/packages/run.py

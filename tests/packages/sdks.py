@@ -22,6 +22,12 @@ def run_suite(command: list[str], directory: Path, environment: dict[str, str]) 
     subprocess.run(command, cwd=directory, env=environment, timeout=SUITE_S_MAX, check=True)
 
 
+def link_clients(checkout: Path) -> None:
+    """The tests of nodes start etcd, which they expect below the checkout around the package."""
+    (checkout / "target").mkdir()
+    (checkout / "target/clients").symlink_to(Path("target/clients").absolute())
+
+
 def python(environment: dict[str, str]) -> None:
     """Install the wheel into a new environment, and run copies of the tests there."""
     root = Path("sdk/python")
@@ -31,6 +37,9 @@ def python(environment: dict[str, str]) -> None:
     for name in ("tests", "examples", "README.md", "pyproject.toml"):
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
         copy(root / name, work / name)
+    # What the tests expect of the checkout around the package.
+    shutil.copytree("examples/agent-loop", WORK / "sdk-python/examples/agent-loop")
+    link_clients(WORK / "sdk-python")
     venv = WORK / "sdk-python/venv"
     run_command([sys.executable, "-m", "venv", str(venv)])
     wheel = one("sdk/isolet-*.whl")
@@ -48,6 +57,7 @@ def typescript(environment: dict[str, str]) -> None:
     work = WORK / "sdk-typescript/sdk/typescript"
     shutil.rmtree(WORK / "sdk-typescript", ignore_errors=True)
     work.mkdir(parents=True)
+    link_clients(WORK / "sdk-typescript")
     shutil.copytree(root / "test", work / "test")
     shutil.copytree(root / "examples", work / "examples")
     shutil.copy(root / "vitest.config.ts", work)
