@@ -85,7 +85,7 @@ impl ApiError {
 
     /// 501: a route that this version does not support.
     pub(crate) fn not_implemented(reason: &str) -> Self {
-        let hint = "this call exists in the protocol, but this server does not implement it yet";
+        let hint = "this call exists in the protocol, but this server does not have it";
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_built", reason, hint)
     }
 

@@ -3,6 +3,7 @@
 
 use isolet_kit::image::{Image, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Value, json, wait_until};
+use std::thread;
 
 const DOMAIN: &str = "box.example";
 const STREAM: &str = "application/connect+json";
@@ -446,6 +447,39 @@ fn a_sandbox_with_auto_pause_is_paused_at_its_timeout_and_lives_again() {
     assert_eq!(state(), "running");
     assert!(expires().as_i64().is_some(), "its lifetime began again");
     http.delete(&path).expect(204);
+}
+
+/// Promises: D11.
+#[test]
+fn a_pause_without_memory_ends_what_runs() {
+    let server = server();
+    let http = server.http();
+    let made = http.post("/v2/sandboxes", &json!({"templateID": "base"})).expect(201).json();
+    let id = made["sandboxID"].as_str().expect("an id").to_owned();
+    let path = format!("/sandboxes/{id}");
+    let view = http.get(&path).expect(200).json();
+    assert_eq!(view["lifecycle"], json!({"autoResume": false, "onTimeout": "kill"}));
+    let sandbox = server.named(&id);
+    let asleep = || sandbox.exec("pgrep -c sleep")["stdout"] == "1\n";
+    thread::scope(|scope| {
+        // The SDKs take a refusal because of this call for a sandbox that is paused already.
+        let call = scope.spawn(|| sandbox.post("/exec", &json!({"command": "sleep 1000"})));
+        wait_until("it runs", SOON, || asleep().then_some(()));
+        http.post(&format!("{path}/pause"), &json!({"memory": false})).expect(204);
+        assert_eq!(call.join().expect("the call").status, 409);
+    });
+    assert_eq!(http.get(&path).expect(200).json()["state"], "paused");
+    http.post(&format!("/v2{path}/connect"), &json!({})).expect(201);
+    assert!(!asleep());
+    // A client that connects may also choose to lose the memory.
+    for (memory, running) in [(true, true), (false, false)] {
+        sandbox.exec("nohup sleep 1000 >/dev/null 2>&1 &");
+        http.post(&format!("{path}/pause"), &json!({})).expect(204);
+        http.post(&format!("/v2{path}/connect"), &json!({"memory": memory})).expect(201);
+        assert_eq!(asleep(), running, "memory: {memory}");
+        assert_eq!(http.get(&path).expect(200).json()["state"], "running");
+        sandbox.exec("pkill sleep");
+    }
 }
 
 /// The user of an image may be unable to create the home directory that clients expect.

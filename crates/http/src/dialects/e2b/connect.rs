@@ -10,6 +10,7 @@ pub(super) mod envelope;
 pub(super) mod stream;
 pub(super) mod unary;
 
+use crate::dialects::e2b::error::message;
 use crate::foundation::error::ApiError;
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
@@ -130,7 +131,7 @@ impl RpcError {
 
 impl From<ApiError> for RpcError {
     fn from(failure: ApiError) -> Self {
-        let message = format!("{}: {}", failure.message, failure.hint);
+        let message = message(&failure);
         let is_gone = failure.code == "sandbox_destroyed";
         Self { is_gone, ..Self::new(Code::of(&failure), message) }
     }

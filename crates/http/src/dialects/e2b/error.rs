@@ -21,17 +21,39 @@ impl<T: Into<ApiError>> From<T> for E2bError {
     }
 }
 
+/// The message of an error for a client of E2B's: with the hint, unless that names routes of the native
+/// API, which such a client does not call.
+pub(super) fn message(failure: &ApiError) -> String {
+    let hint = failure.hint.as_str();
+    if hint.is_empty() || hint.contains("/v1/") {
+        return failure.message.clone();
+    }
+    format!("{}: {hint}", failure.message)
+}
+
 impl IntoResponse for E2bError {
     fn into_response(self) -> Response {
         let code = self.0.status().as_u16();
-        let message = match self.0.hint.as_str() {
-            "" => self.0.message.clone(),
-            hint => format!("{}: {hint}", self.0.message),
-        };
+        let message = message(&self.0);
         // Status and headers are those of the native error.
         let (mut parts, _) = self.0.into_response().into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let body = axum::Json(ErrorView { code, message: &message });
         (parts.status, parts.headers, body).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    #[test]
+    fn a_hint_names_no_route_of_another_api() {
+        let of =
+            |hint: &str| message(&ApiError::new(StatusCode::NOT_FOUND, "no", "it is gone", hint));
+        assert_eq!(of(""), "it is gone");
+        assert_eq!(of("create another"), "it is gone: create another");
+        assert_eq!(of("list them with GET /v1/sandboxes"), "it is gone");
     }
 }

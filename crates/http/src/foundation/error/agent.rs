@@ -45,7 +45,7 @@ fn classify_agent(reason: RefusalReason) -> (StatusCode, &'static str, &'static 
         RefusalReason::WrongKind => (
             S::CONFLICT,
             "wrong_kind",
-            "the path is a file where a directory is needed, or the reverse",
+            "name a path of the needed kind; a list of its directory shows the kind of each entry",
         ),
         RefusalReason::TooLarge => (S::PAYLOAD_TOO_LARGE, "too_large", "request less data at once"),
         RefusalReason::NoSpace => (

@@ -2,8 +2,8 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::dialects::e2b::connect::RpcError;
 use crate::dialects::e2b::connect::unary::Unary;
-use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, absolute};
 use crate::dialects::e2b::filesystem::reach;
 use crate::dialects::e2b::metadata;
@@ -64,9 +64,15 @@ pub(super) async fn list(
         let all = metadata::read(&sandbox, paths).await?;
         let both = found.into_iter().zip(all);
         entries.extend(both.map(|(file, metadata)| entry(&path, file, metadata)));
-        if entries.len() > RETURNED_MAX || seen > ENTRIES_MAX {
-            let message = format!("{path} has more than {RETURNED_MAX} entries; use a lower depth");
-            return Err(RpcError::new(Code::ResourceExhausted, message));
+        let excess = match (entries.len() > RETURNED_MAX, seen > ENTRIES_MAX) {
+            (true, _) => Some(format!("more than {RETURNED_MAX} entries")),
+            (_, true) => Some(format!("more than {ENTRIES_MAX} files below it")),
+            _ => None,
+        };
+        if let Some(excess) = excess {
+            let message =
+                format!("{path} has {excess}: use a lower depth, or a command such as find");
+            return Err(RpcError::invalid(message));
         }
         if !page.more || options.after.is_none() {
             return Ok(Json(ListResponse { entries }));

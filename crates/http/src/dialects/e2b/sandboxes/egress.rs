@@ -30,6 +30,7 @@ pub(crate) struct Egress {
     rules: BTreeMap<String, Vec<HostRule>>,
     egress_proxy: Option<Value>,
     mask_request_host: Option<Value>,
+    https_ports: Option<Value>,
 }
 
 /// What happens to requests to one host.
@@ -52,12 +53,18 @@ struct Transform {
 impl Egress {
     /// Refuses what this server does not have.
     pub(super) fn check(&self) -> Result<(), ApiError> {
+        let is_set = |value: &Option<Value>| match value {
+            None | Some(Value::Null) => false,
+            Some(Value::Array(all)) => !all.is_empty(),
+            Some(_) => true,
+        };
         let refused = [
             (&self.egress_proxy, "egressProxy", "connections leave through this server alone"),
             (&self.mask_request_host, "maskRequestHost", "requests keep the host of the client"),
+            (&self.https_ports, "httpsPorts", "ports of a sandbox are reached by plain HTTP"),
         ];
         for (value, name, reason) in refused {
-            if value.as_ref().is_some_and(|value| !value.is_null()) {
+            if is_set(value) {
                 return Err(ApiError::field_not_implemented(&format!("network.{name}"), reason));
             }
         }
@@ -172,7 +179,9 @@ mod tests {
         let all = all.credentials().unwrap();
         assert_eq!((all.len(), all[0].credential.host.as_str()), (1, "a.example"));
         assert!(of(json!({"body": "x"})).check().is_err());
-        let masked = json!({"maskRequestHost": "a:1"});
-        assert!(serde_json::from_value::<Egress>(masked).unwrap().check().is_err());
+        let check = |settings: Value| serde_json::from_value::<Egress>(settings).unwrap().check();
+        assert!(check(json!({"maskRequestHost": "a:1"})).is_err());
+        assert!(check(json!({"httpsPorts": [3000]})).is_err());
+        check(json!({"httpsPorts": [], "egressProxy": null})).unwrap();
     }
 }

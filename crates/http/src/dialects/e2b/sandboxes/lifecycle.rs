@@ -42,6 +42,9 @@ pub(crate) struct TimeoutBody {
     duration: Option<u64>,
     #[serde(deserialize_with = "null_as_default")]
     auto_pause: Option<bool>,
+    /// Of `connect` and `resume`: `false` for a sandbox that starts again with its files alone.
+    #[serde(deserialize_with = "null_as_default")]
+    memory: Option<bool>,
 }
 
 /// Gives a sandbox a new lifetime from now on. That of a paused one begins when it is resumed.
@@ -94,7 +97,8 @@ pub(crate) async fn connect(
     Ok((status, Json(SandboxAccess::grant(&app, &caller, &info).await?)))
 }
 
-/// Resumes a paused sandbox, whose lifetime begins again.
+/// Resumes a paused sandbox, whose lifetime begins again. Its processes continue, unless the caller
+/// wants its files alone.
 async fn continue_paused(
     app: &App,
     caller: &Caller,
@@ -102,7 +106,10 @@ async fn continue_paused(
     wish: &TimeoutBody,
 ) -> Result<SandboxInfo, ApiError> {
     let tenant = &caller.tenant;
-    let info = app.service.resume(tenant, &ids.sandbox).await?;
+    let info = match wish.memory {
+        Some(false) => app.service.sleep(tenant, &ids.sandbox, SleepMode::Forced).await?,
+        _ => app.service.resume(tenant, &ids.sandbox).await?,
+    };
     if info.state == Stands::Sleeping {
         app.service.reach(tenant, &ids.sandbox, Access::MustExist).await?;
     }
@@ -151,7 +158,9 @@ pub(crate) async fn pause(
     }
     match value.memory {
         true => app.service.pause(tenant, &ids.sandbox).await?,
-        false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Unused).await?,
+        // As at E2B, the pause ends what runs and disconnects clients. The SDKs read a refusal because
+        // of them (409) as a sandbox that is paused already.
+        false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Forced).await?,
     };
     // A paused sandbox does not end.
     let patch = Patch { stop_lifetime: true, ..Patch::default() };

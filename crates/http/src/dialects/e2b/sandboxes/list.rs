@@ -67,12 +67,17 @@ impl Filter {
         if states.iter().any(|state| !matches!(state.as_str(), "running" | "paused")) {
             return Err(bad_parameter("state", "running, paused, or both"));
         }
+        let is_ascending = match query.text("order")? {
+            None | Some("desc") => false,
+            Some("asc") => true,
+            Some(_) => return Err(bad_parameter("order", "asc or desc")),
+        };
         Ok(Self {
             metadata: metadata(query.text("metadata")?.unwrap_or_default())?,
             states,
             template: query.text("template")?.map(str::to_owned),
             started_after_ms,
-            is_ascending: query.text("order")? == Some("asc"),
+            is_ascending,
             after: query
                 .text("nextToken")?
                 .filter(|text| !text.is_empty())
@@ -230,6 +235,7 @@ mod tests {
             "nextToken=x",
             "other=1",
             "startedAfter=1",
+            "order=up",
         ];
         for bad in bad {
             assert!(of(bad).is_err(), "{bad}");

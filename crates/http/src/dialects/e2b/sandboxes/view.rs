@@ -81,6 +81,15 @@ pub(crate) struct SandboxView {
     #[serde(rename = "envdVersion")]
     daemon_version: &'static str,
     domain: Option<String>,
+    lifecycle: Lifecycle,
+}
+
+/// What happens at the timeout of a sandbox, and to calls while it is paused.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lifecycle {
+    auto_resume: bool,
+    on_timeout: &'static str,
 }
 
 impl SandboxView {
@@ -101,6 +110,10 @@ impl SandboxView {
             metadata: info.metadata,
             daemon_version: DAEMON_VERSION,
             domain: app.ports_domain.as_deref().map(str::to_owned),
+            lifecycle: Lifecycle {
+                auto_resume: info.auto_resume,
+                on_timeout: if info.pause_on_expiry { "pause" } else { "kill" },
+            },
         }
     }
 }

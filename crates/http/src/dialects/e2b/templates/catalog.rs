@@ -142,6 +142,13 @@ pub(super) fn template(app: &App, caller: &Caller, text: &str) -> Result<Found, 
     all.find(|found| found.name == name).ok_or_else(|| missing(text))
 }
 
+/// Whether there is a template of this name, and has the tag if the name contains one.
+fn has_template(app: &App, caller: &Caller, text: &str) -> bool {
+    let Ok(found) = template(app, caller, text) else { return false };
+    text == found.name
+        || TemplateName::parse(text).is_ok_and(|wanted| found.tags.contains_key(&wanted.tag))
+}
+
 /// 404.
 pub(super) fn missing(text: &str) -> ApiError {
     let shown: String = text.chars().take(64).collect();
@@ -169,7 +176,7 @@ pub(super) async fn alias(
     let is_known = is_default_template(&alias)
         || is_snapshot
         || app.service.find_image(&caller.tenant, &image_name(&alias)).is_ok()
-        || template(&app, &caller, &alias).is_ok();
+        || has_template(&app, &caller, &alias);
     if !is_known {
         return Err(missing(&alias).into());
     }
