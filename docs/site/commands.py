@@ -41,12 +41,16 @@ def page(isolet: Path) -> str:
 def _all(isolet: Path, words: list[str]) -> Iterator[tuple[list[str], str]]:
     text = _help(isolet, words)
     yield words, text
-    _, found, rest = text.partition("\nCommands:\n")
-    if not found:
-        return
-    for name in _COMMAND.findall(rest.partition("\n\n")[0]):
+    for name in _COMMAND.findall(_commands(text, words)):
         if name != "help":
             yield from _all(isolet, [*words, name])
+
+
+def _commands(text: str, words: list[str]) -> str:
+    """The part of a help that lists commands. That of the program itself has them in groups."""
+    if not words:
+        return text.partition("\nOptions:\n")[0]
+    return text.partition("\nCommands:\n")[2].partition("\n\n")[0]
 
 
 def _help(isolet: Path, words: list[str]) -> str:

@@ -21,7 +21,7 @@ mod teardown;
 mod telemetry;
 mod tls;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::env::CompleteEnv;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -165,7 +165,8 @@ fn misused() -> u8 {
 
 fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(client::args::complete::VARIABLE).complete();
-    let cli = match Cli::try_parse() {
+    let parsed = client::args::help::grouped::<Cli>().try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();

@@ -43,7 +43,7 @@ pub(super) async fn run(server: &ApiClient, args: Args, json: bool) -> Result<Ex
     let file = args.file.unwrap_or_else(|| args.context.join("Dockerfile"));
     let plan = read(&file, &values(&args.build_args)?)?;
     for warning in &plan.warnings {
-        print_message(format_args!("{}, line {}: {}", file.display(), warning.line, warning.text));
+        print_message(format_args!("{}: line {}: {}", file.display(), warning.line, warning.text));
     }
     let steps = steps(server, &args.context, &file, &plan).await?;
     let mut body = json!({
@@ -111,7 +111,7 @@ async fn steps(server: &ApiClient, context: &Path, file: &Path, plan: &Plan) -> 
         false => None,
     };
     for (line, step) in &plan.steps {
-        let of_line = || format!("{}, line {line}", file.display());
+        let of_line = || format!("{}: line {line}", file.display());
         let step = match step {
             PlannedStep::Other(action) => other(action),
             PlannedStep::Copy { source, dest, owner, mode } => {
