@@ -4,8 +4,10 @@
 //! and from the host's `/etc` and `/var` only the names below.
 
 use isolet_wire::network::{HOSTS, RESOLVER};
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 /// Files from the host's `/etc` that programs of its `/usr` need to start. None of them holds data.
@@ -153,22 +155,51 @@ pub fn host_trees(data: &Path) -> io::Result<(PathBuf, PathBuf)> {
     Ok((create_skeleton(data)?, PathBuf::from("/usr")))
 }
 
+/// How often the tree is made while packages are being installed on the host.
+const ATTEMPTS: u32 = 10;
+/// The pause before the next attempt.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Creates the tree below `data/image`, unless one exists that still matches the host. Returns its
 /// path.
 pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
     let images = data.join("image");
-    let tree = images.join(format!("host-{}", fingerprint()));
-    if tree.join("etc/passwd").try_exists()? {
-        return Ok(tree);
+    settled(fingerprint, PAUSE, |fingerprint| {
+        let tree = images.join(format!("host-{fingerprint}"));
+        if tree.join("etc/passwd").try_exists()? {
+            return Ok(tree);
+        }
+        fs::create_dir_all(&images)?;
+        let fresh = images.join("host.new");
+        isolet_sys::tree::remove(&fresh)?;
+        fs::create_dir(&fresh)?;
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
+        fill(&fresh)?;
+        fs::rename(&fresh, &tree)?;
+        Ok(tree)
+    })
+}
+
+/// Makes something of the host's files. If they change while it does, because packages are being installed,
+/// it is made again; the last attempt counts in any case.
+fn settled<T>(
+    fingerprint: impl Fn() -> String,
+    pause: Duration,
+    make: impl Fn(&str) -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 1..ATTEMPTS {
+        let before = fingerprint();
+        match make(&before) {
+            Ok(made) if fingerprint() == before => return Ok(made),
+            Ok(_) => {}
+            // A file went away, or came twice, while its directory was read.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {}
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(pause);
     }
-    fs::create_dir_all(&images)?;
-    let fresh = images.join("host.new");
-    isolet_sys::tree::remove(&fresh)?;
-    fs::create_dir(&fresh)?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
-    fill(&fresh)?;
-    fs::rename(&fresh, &tree)?;
-    Ok(tree)
+    make(&fingerprint())
 }
 
 /// The tree of the host below a data directory that sandboxes use; `None` before one was created.
@@ -271,4 +302,40 @@ fn copy_if_present(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_tree_is_made_again_while_the_host_changes() {
+        let changes = Cell::new(0);
+        let tries = Cell::new(0);
+        let fingerprint = || changes.get().to_string();
+        let made = settled(fingerprint, Duration::ZERO, |of| {
+            tries.set(tries.get() + 1);
+            match tries.get() {
+                1 => Err(ErrorKind::NotFound.into()),
+                2 => Err(ErrorKind::AlreadyExists.into()),
+                3 => {
+                    changes.set(1);
+                    Ok(of.to_owned())
+                }
+                _ => Ok(of.to_owned()),
+            }
+        });
+        assert_eq!((made.unwrap().as_str(), tries.get()), ("1", 4));
+        // It ends also if the host does not come to rest, and at once with other errors.
+        let always = settled(String::new, Duration::ZERO, |_| {
+            tries.set(tries.get() + 1);
+            io::Result::<()>::Err(ErrorKind::NotFound.into())
+        });
+        assert_eq!((always.unwrap_err().kind(), tries.get()), (ErrorKind::NotFound, 14));
+        let full = settled(String::new, Duration::ZERO, |_| {
+            io::Result::<()>::Err(ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), ErrorKind::StorageFull);
+    }
 }
