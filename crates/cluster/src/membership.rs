@@ -120,6 +120,7 @@ impl Membership {
             etcd: etcd.clone(),
             keys: settings.keys.clone(),
             ttl: settings.lease_ttl,
+            granted: registered.ttl,
             record,
             stopped: stopped.clone(),
             state: state_sender,

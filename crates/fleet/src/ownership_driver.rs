@@ -20,7 +20,7 @@
 //!
 //! # Layers
 //!
-//! `table`, then `owners`, `perform`, `permits`, `records` and `follow`.
+//! `table` and `turns`, then `owners`, `perform`, `permits`, `records` and `follow`.
 
 mod follow;
 mod owners;
@@ -28,10 +28,12 @@ mod perform;
 mod permits;
 mod records;
 mod table;
+mod turns;
 
 use crate::ownership_driver::permits::Permits;
 use crate::ownership_driver::records::Records;
 use crate::ownership_driver::table::Table;
+use crate::ownership_driver::turns::Turns;
 use isolet_cluster::membership::{MemberState, Membership};
 use isolet_cluster::model::{Class, ClusterSettings, LeaseDeadline, SandboxKey};
 use isolet_cluster::ownership::Ownership;
@@ -60,7 +62,7 @@ pub(crate) struct OwnershipDriver {
     /// Sandboxes that are being moved, and to which node.
     pub(crate) destinations: Mutex<HashMap<SandboxKey, NodeName>>,
     /// Held while the record of a sandbox's snapshots is read and written again.
-    recording: tokio::sync::Mutex<()>,
+    recording: Turns,
 }
 
 impl OwnershipDriver {
@@ -84,7 +86,7 @@ impl OwnershipDriver {
             deadline: membership.deadline(),
             table: Mutex::default(),
             destinations: Mutex::default(),
-            recording: tokio::sync::Mutex::default(),
+            recording: Turns::default(),
         });
         let stored = service.stored_ownership().await?;
         let local = service.local_sandboxes();

@@ -84,7 +84,13 @@ impl Node {
                 Err(error) => return Err(unavailable(&error)),
             }
         }
-        let reason = refused.map_or_else(|| "nodes come and go".to_owned(), |e| e.to_string());
+        let reason = refused.map_or_else(
+            || {
+                "no node accepted it: the leases of those that were chosen had just ended"
+                    .to_owned()
+            },
+            |e| e.to_string(),
+        );
         Err(FleetError::Unavailable(reason))
     }
 

@@ -39,7 +39,10 @@ const RELOAD_EVERY: Duration = Duration::from_secs(30);
 pub(super) struct LeaseTask {
     pub(super) etcd: Etcd,
     pub(super) keys: Keys,
+    /// The lifetime of a new lease.
     pub(super) ttl: Duration,
+    /// The lifetime of the lease that the node has.
+    pub(super) granted: Duration,
     pub(super) record: watch::Receiver<Arc<NodeRecord>>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) state: watch::Sender<MemberState>,
@@ -77,7 +80,8 @@ impl LeaseTask {
             let write = is_due.then_some(&*record);
             let renewed = renew(&etcd, &self.keys, &record.name, held, write);
             match self.or_expire(renewed).await {
-                Ok(Renewal::Confirmed(deadline)) => {
+                Ok(Renewal::Confirmed { deadline, ttl }) => {
+                    self.granted = ttl;
                     if is_due {
                         written = Written { record, at: Instant::now() };
                     }
@@ -94,6 +98,7 @@ impl LeaseTask {
                     self.state.send_replace(MemberState::Lost);
                     let Some(registered) = self.register_again().await else { return lease };
                     lease = registered.lease;
+                    self.granted = registered.ttl;
                     written = Written { record: self.record.borrow().clone(), at: Instant::now() };
                     next = Instant::now() + self.every();
                 }
@@ -221,7 +226,7 @@ impl LeaseTask {
     }
 
     fn every(&self) -> Duration {
-        self.ttl / RENEWALS_PER_TTL
+        self.granted / RENEWALS_PER_TTL
     }
 
     fn retry(&self) -> Duration {

@@ -27,6 +27,9 @@ const ATTEMPTS: u32 = 4;
 pub(super) struct Registered {
     /// The lease.
     pub(super) lease: i64,
+    /// The lifetime with which it was granted. That of a lease that is continued is the one that the node
+    /// had configured then.
+    pub(super) ttl: Duration,
     /// Its end, and the registration.
     pub(super) deadline: LeaseDeadline,
     /// Whether an operator had declared the node dead.
@@ -45,7 +48,12 @@ impl Registered {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Renewal {
     /// The lease lasts until the deadline at least.
-    Confirmed(LeaseDeadline),
+    Confirmed {
+        /// The deadline.
+        deadline: LeaseDeadline,
+        /// The lifetime of the lease.
+        ttl: Duration,
+    },
     /// etcd elected a leader, so it is unknown whether the lease was renewed. Retry.
     Unconfirmed,
     /// The lease, or the key of this node, is gone.
@@ -68,8 +76,22 @@ pub(super) async fn register(
             let lease = found.lease;
             let held = Held { lease, registration: Epoch::of_revision(found.created_at) };
             match renew(etcd, keys, name, held, Some(record)).await? {
-                Renewal::Confirmed(deadline) => {
-                    return Ok(Registered { lease, deadline, was_declared_dead: false });
+                Renewal::Confirmed { deadline, ttl: granted } => {
+                    if granted != ttl {
+                        warn!(
+                            node = %name,
+                            granted_s = granted.as_secs(),
+                            configured_s = ttl.as_secs(),
+                            "the lease of this node has another lifetime than lease_ttl_s, which \
+                             applies once the server was stopped until the lease had ended"
+                        );
+                    }
+                    return Ok(Registered {
+                        lease,
+                        ttl: granted,
+                        deadline,
+                        was_declared_dead: false,
+                    });
                 }
                 Renewal::Unconfirmed | Renewal::Gone => continue,
             }
@@ -93,14 +115,16 @@ pub(super) async fn register(
             let registration = Epoch::of_revision(outcome.revision);
             let deadline = deadline(registration, before, lease.ttl_s);
             let was_declared_dead = outcome.count(2) > 0;
-            return Ok(Registered { lease: lease.id, deadline, was_declared_dead });
+            let ttl = seconds(lease.ttl_s);
+            return Ok(Registered { lease: lease.id, ttl, deadline, was_declared_dead });
         }
         if let Some(own) = outcome.pair(0).filter(|pair| pair.lease == lease.id) {
             // An earlier attempt was applied and its answer was lost. It may have deleted the mark of
             // a dead node, so that is assumed: sandboxes are then compared before they run.
             let registration = Epoch::of_revision(own.created_at);
             let deadline = deadline(registration, before, lease.ttl_s);
-            return Ok(Registered { lease: lease.id, deadline, was_declared_dead: true });
+            let ttl = seconds(lease.ttl_s);
+            return Ok(Registered { lease: lease.id, ttl, deadline, was_declared_dead: true });
         }
         if let Err(error) = etcd.revoke_lease(lease.id).await {
             warn!(%error, "cannot revoke a lease that is not needed; it ends with its lifetime");
@@ -154,7 +178,8 @@ pub(super) async fn renew(
     if outcome.term != renewed.term {
         return Ok(Renewal::Unconfirmed);
     }
-    Ok(Renewal::Confirmed(deadline(held.registration, before, renewed.ttl_s)))
+    let deadline = deadline(held.registration, before, renewed.ttl_s);
+    Ok(Renewal::Confirmed { deadline, ttl: seconds(renewed.ttl_s) })
 }
 
 /// Refuses the name if another node has it.
@@ -179,7 +204,11 @@ async fn check_same_node(
     })
 }
 
+fn seconds(ttl_s: u32) -> Duration {
+    Duration::from_secs(u64::from(ttl_s))
+}
+
 fn deadline(registration: Epoch, before: BootTime, ttl_s: u32) -> LeaseDeadline {
-    let ttl = Duration::from_secs(u64::from(ttl_s));
+    let ttl = seconds(ttl_s);
     LeaseDeadline { registration, at: before.after(ttl.saturating_sub(margin(ttl))) }
 }

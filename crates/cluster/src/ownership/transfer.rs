@@ -195,6 +195,39 @@ impl Ownership {
         }
     }
 
+    /// Gives up the ownership of a node that has no lease. Returns `false` if it has one again.
+    ///
+    /// # Errors
+    /// As of [`Self::release`].
+    pub async fn release_of_lost(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+    ) -> Result<bool, OwnershipError> {
+        let sandbox = fence.sandbox();
+        let key = self.keys.owner(sandbox);
+        let live = self.keys.node(&NodeKey::Live(node.clone()));
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![fence.compare(), Compare::absent(live.clone())],
+                then: self.deletions(sandbox, node),
+                otherwise: vec![Operation::Get { key }, Operation::Get { key: live }],
+            })
+            .await?;
+        if outcome.succeeded {
+            self.cache.forget(sandbox, fence.epoch());
+            return Ok(true);
+        }
+        let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        let is_same = owner.as_ref().is_some_and(|owner| owner.epoch == fence.epoch());
+        if is_same && outcome.pair(1).is_some() {
+            return Ok(false);
+        }
+        self.cache.forget(sandbox, fence.epoch());
+        Err(fence.stale(owner))
+    }
+
     /// Says that this node begins to create a sandbox that was placed on it, so that the node that
     /// placed it does not place it on another one. Returns `false` if this node does not own it at
     /// that epoch any more.

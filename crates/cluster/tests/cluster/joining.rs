@@ -170,3 +170,23 @@ async fn a_node_learns_that_it_was_declared_dead() {
     })
     .await;
 }
+
+/// A lease keeps the lifetime with which it was granted. A server with a longer `lease_ttl_s` renewed the
+/// lease of the server before it too rarely.
+#[tokio::test]
+async fn a_lease_that_is_continued_is_renewed_by_its_own_lifetime() {
+    let server = EtcdServer::start().await;
+    let first = Node::join_briefly(&server, "one").await;
+    first.kill();
+    let long = Duration::from_secs(60);
+    let next = Node::try_join(&server, "one", "identity", long).await.unwrap();
+    let mut deadlines = next.membership.deadline();
+    let begun = *deadlines.borrow_and_update();
+    while deadlines.borrow_and_update().at.since(begun.at) < BRIEF {
+        let renewed = tokio::time::timeout(BRIEF, deadlines.changed()).await;
+        renewed.expect("it is renewed in time").unwrap();
+        assert_eq!(deadlines.borrow().registration, begun.registration);
+        assert!(deadlines.borrow().at.since(BootTime::now()) <= BRIEF);
+    }
+    assert!(matches!(*next.membership.state().borrow(), MemberState::Member { .. }));
+}

@@ -202,3 +202,23 @@ async fn a_claim_whose_answers_were_lost_belongs_to_its_node() {
         assert!(matches!(claimed, Claimed::Won(_)), "{claimed:?}");
     }
 }
+
+/// A node that deletes a sandbox of another one, whose lease has ended, may learn late that it has one
+/// again.
+#[tokio::test]
+async fn the_ownership_of_a_node_that_has_returned_is_not_given_up() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join_briefly(&server, "two").await;
+    let name = two.name.clone();
+    let key = sandbox("s");
+    let owner = two.own("s", Class::Node).await;
+    let fence = one.ownership.fence(&key, owner.epoch);
+    assert!(!one.ownership.release_of_lost(&fence, &name).await.unwrap());
+    assert_eq!(one.ownership.check(&fence).await.unwrap().node, name);
+    two.kill();
+    crate::fleet::wait_for_end(&server, "two").await;
+    assert!(one.ownership.release_of_lost(&fence, &name).await.unwrap());
+    let gone = one.ownership.release_of_lost(&fence, &name).await;
+    assert!(matches!(gone, Err(OwnershipError::Stale { .. })), "{gone:?}");
+}

@@ -72,7 +72,7 @@ impl OwnershipDriver {
     ) -> Result<Vec<SnapshotId>, NotRecorded> {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
-        let _turn = self.recording.lock().await;
+        let _turn = self.recording.of(&key).await;
         let written = async {
             let mut record = PushedRecord::read(&self.ownership, &key).await?.unwrap_or_default();
             let new =
@@ -102,7 +102,7 @@ impl OwnershipDriver {
     ) -> Result<(), NotRecorded> {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
-        let _turn = self.recording.lock().await;
+        let _turn = self.recording.of(&key).await;
         let written = async {
             let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
                 return Ok(false);
@@ -161,7 +161,7 @@ impl OwnershipDriver {
     async fn record_deleted(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {
         // One that this node has never owned was never pushed.
         let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(()) };
-        let _turn = self.recording.lock().await;
+        let _turn = self.recording.of(&key).await;
         let written = async {
             let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
                 return Ok(());

@@ -65,7 +65,7 @@ impl Node {
         match stored {
             Some(stored) if stored.is_deleted => {
                 // Its node failed before it gave the ownership up.
-                self.give_up_for(&key, &owner).await.map_err(|error| unavailable(&error))?;
+                self.give_up_for(&key, &owner).await?;
                 discard(&self.service, tenant, stored.automatic().collect());
                 return Ok(Rescue::Owner(Whereabouts::Nowhere));
             }
@@ -172,16 +172,23 @@ impl Node {
     }
 
     /// Gives up the ownership of another node, which has no lease.
-    async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), OwnershipError> {
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`], also if that node has a lease again.
+    async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), FleetError> {
         let fence = self.ownership.fence(key, owner.epoch);
         let given_up = match owner.is_stored() {
-            true => self.ownership.release_stored(&fence, owner.ends_at_ms).await,
-            false => self.ownership.release_of(&fence, &owner.node).await,
+            true => self.ownership.release_stored(&fence, owner.ends_at_ms).await.map(|()| true),
+            false => self.ownership.release_of_lost(&fence, &owner.node).await,
         };
         match given_up {
             // Another node owns it now, or none does.
-            Err(OwnershipError::Stale { .. }) => Ok(()),
-            done => done,
+            Ok(true) | Err(OwnershipError::Stale { .. }) => Ok(()),
+            Ok(false) => {
+                let reason = format!("the node {} has registered again", owner.node);
+                Err(FleetError::Unavailable(reason))
+            }
+            Err(error) => Err(unavailable(&error)),
         }
     }
 
@@ -195,16 +202,12 @@ impl Node {
         sandbox: &SandboxId,
     ) -> Result<(), FleetError> {
         let Some(key) = key(tenant, sandbox) else { return Ok(()) };
-        let given_up: Result<(), OwnershipError> = async {
-            let owner = self.ownership.owner_in_etcd(&key).await?;
-            let is_other = |owner: &Owner| !self.owns(owner) && !owner.is_stored();
-            let Some(owner) = owner.filter(is_other) else { return Ok(()) };
-            if !matches!(self.state_of(&owner.node), None | Some(NodeState::Dead)) {
-                return Ok(());
-            }
-            self.give_up_for(&key, &owner).await
+        let owner = self.ownership.owner_in_etcd(&key).await.map_err(|e| unavailable(&e))?;
+        let is_other = |owner: &Owner| !self.owns(owner) && !owner.is_stored();
+        let Some(owner) = owner.filter(is_other) else { return Ok(()) };
+        if !matches!(self.state_of(&owner.node), None | Some(NodeState::Dead)) {
+            return Ok(());
         }
-        .await;
-        given_up.map_err(|error| unavailable(&error))
+        self.give_up_for(&key, &owner).await
     }
 }

@@ -291,6 +291,11 @@ impl Restorer {
                     reason = format!("the store does not have snapshot {snapshot}");
                     newest = false;
                 }
+                Err(error) if error.is_damaged_in_store() => {
+                    warn!(sandbox = %key, %error, "an earlier snapshot is tried");
+                    reason = error.to_string();
+                    newest = false;
+                }
                 Err(error) => {
                     reason = error.to_string();
                     break;

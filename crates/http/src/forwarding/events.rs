@@ -128,6 +128,8 @@ enum Report {
     Unreachable(NodeName),
     /// The node answers again.
     Reachable(NodeName),
+    /// The node has left the fleet, and its task has ended.
+    Left(NodeName),
 }
 
 /// The data of an event about a node.
@@ -222,7 +224,8 @@ impl MergedEvents {
     }
 }
 
-/// Follows one node until it has left the fleet.
+/// Follows one node until it has left the fleet. A node that returns is followed by a new task, which
+/// continues at the same position.
 struct NodeTask {
     follower: Arc<Follower>,
     sender: mpsc::Sender<Report>,
@@ -254,6 +257,7 @@ impl NodeTask {
             sleep(RETRY).await;
             let member = self.follower.fleet.peers().into_iter();
             let Some(peer) = member.into_iter().find(|peer| peer.node == self.peer.node) else {
+                let _ = self.report(Report::Left(self.peer.node.clone())).await;
                 return;
             };
             self.peer = peer;
@@ -319,6 +323,10 @@ impl EventSource for MergedEvents {
             }
             Report::Unreachable(node) => {
                 out.event(None, "node_unreachable", &NodeEvent { node: node.as_str() });
+            }
+            Report::Left(node) => {
+                // It is followed again when it returns.
+                self.followed.remove(&node);
             }
             Report::Reachable(node) => {
                 out.event(None, "node_reachable", &NodeEvent { node: node.as_str() });

@@ -25,7 +25,7 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// The header of a response that names the nodes that did not answer.
@@ -37,6 +37,8 @@ pub(crate) const MISSING: HeaderName = HeaderName::from_static("isolet-missing")
 pub(crate) const STORED: HeaderValue = HeaderValue::from_static("stored");
 /// How long a node may take to answer with its list.
 const LIST_WAIT: Duration = Duration::from_secs(5);
+/// How long all nodes together may take. Those that have not answered by then are named.
+const LISTS_WAIT: Duration = Duration::from_secs(15);
 /// The longest list of one node: a page of 1000 sandboxes with 16 KiB of metadata each.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How many nodes answer at the same time, which bounds the memory for their lists.
@@ -68,11 +70,13 @@ pub(crate) async fn answer(
     let own = Part { more: continues(&parts.headers), text: collect(body).await? };
     merged.add(own).ok_or_else(unreadable)?;
     let fleet = &*joined.fleet;
+    let until = Instant::now() + LISTS_WAIT;
     let asked = stream::iter(fleet.peers()).map(|peer| {
         let request = copy(&uri, &head);
         async move {
-            let part = ask(fleet, &peer, request).await;
-            (peer, part)
+            let wait = LIST_WAIT.min(until.saturating_duration_since(Instant::now()));
+            let part = timeout(wait, ask(fleet, &peer, request)).await;
+            (peer, part.ok().flatten())
         }
     });
     let mut answers = asked.buffer_unordered(ASKED_AT_ONCE);
@@ -110,17 +114,14 @@ struct Part {
 }
 
 async fn ask(fleet: &dyn Fleet, peer: &Peer, request: Request) -> Option<Part> {
-    let asked = async {
-        let response = fleet.send(peer, request).await.ok()?.response;
-        let (mut parts, body) = response.into_parts();
-        let node = AnswerKind::take(&mut parts.headers) == Some(AnswerKind::Node);
-        if !node || parts.status != StatusCode::OK {
-            return None;
-        }
-        let more = continues(&parts.headers);
-        Some(Part { more, text: collect(body).await.ok()? })
-    };
-    timeout(LIST_WAIT, asked).await.ok().flatten()
+    let response = fleet.send(peer, request).await.ok()?.response;
+    let (mut parts, body) = response.into_parts();
+    let node = AnswerKind::take(&mut parts.headers) == Some(AnswerKind::Node);
+    if !node || parts.status != StatusCode::OK {
+        return None;
+    }
+    let more = continues(&parts.headers);
+    Some(Part { more, text: collect(body).await.ok()? })
 }
 
 /// Whether a response says that entries follow after its page.

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The most bytes that are kept of one body. A node that is not the owner has answered so before it
+/// The most bytes that are kept of one body that arrives in parts. A node that is not the owner has answered so before it
 /// reads more than its connection buffers.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// The longest body that is read before its request is sent.
@@ -42,7 +42,9 @@ struct State {
 impl State {
     fn keep(&mut self, data: &Bytes) {
         self.kept_bytes += data.len();
-        if self.lost || self.kept_bytes > KEPT_BYTES_MAX {
+        // One that was in memory as a whole, such as JSON that was read before, costs nothing more.
+        let is_whole = self.size.exact() == u64::try_from(data.len()).ok();
+        if self.lost || self.kept_bytes > KEPT_BYTES_MAX && !is_whole {
             self.lost = true;
             self.kept.clear();
         } else {

@@ -429,3 +429,12 @@ pub enum OpenError {
     #[error("launcher: {0}")]
     Launcher(String),
 }
+
+impl Error {
+    /// Whether a snapshot in the object store can never be restored, because what the store has is not
+    /// what was written.
+    #[must_use]
+    pub fn is_damaged_in_store(&self) -> bool {
+        matches!(self, Self::Transfer { reason: isolet_repository::Error::Damaged { .. }, .. })
+    }
+}

@@ -176,6 +176,14 @@ impl Inner {
         Ok((record, standing))
     }
 
+    /// The time of the latest snapshot of a sandbox that this server knows.
+    fn latest_snapshot_ms(&self, entry: &SandboxEntry) -> Option<i64> {
+        let pushed = entry.view().record.body.pushed.as_ref().map(|pushed| pushed.created_at_ms);
+        let all = self.snapshots.of(&entry.tenant).into_iter();
+        let own = all.filter(|one| one.body.incarnation.as_ref() == Some(&entry.name));
+        own.map(|one| one.body.created_at_ms).chain(pushed).max()
+    }
+
     /// Copies the files of a sandbox at one moment. Nothing is left if that fails.
     async fn copy_held(
         self: &Arc<Self>,
@@ -208,7 +216,10 @@ impl Inner {
     ) -> Result<TakenFiles, Error> {
         let purpose = order.purpose;
         let mut held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
-        let at_ms = now_ms();
+        // In the order of the snapshots, also if the clock has stepped back, or if that of the node before
+        // was ahead: the latest one is what another node restores.
+        let earliest = self.latest_snapshot_ms(entry).map_or(0, |at_ms| at_ms.saturating_add(1));
+        let at_ms = now_ms().max(earliest);
         match held.state {
             // Its files are all that is left, so they are copied before they are removed.
             State::Failed | State::Unreachable if purpose.deletes() => {}

@@ -1,9 +1,12 @@
 //! Sandboxes that only the object store has: the end of their lifetime, their usage, and what an operator
 //! gives up.
 
+use crate::durable::answered;
 use crate::moves::{drained, sleep};
-use isolet_fleet_tests::{FleetOptions, LocalFleet};
+use isolet_fleet_tests::{FleetOptions, LocalFleet, ObjectStore};
+use isolet_kit::s3::{self, BUCKET};
 use isolet_kit::{LONG, Sandbox, Value, json, wait_until};
+use std::collections::BTreeSet;
 
 fn fleet() -> LocalFleet {
     LocalFleet::with(&FleetOptions { has_store: true, ..FleetOptions::default() })
@@ -172,4 +175,62 @@ fn the_end_of_a_stored_sandbox_survives_failures_of_nodes_that_may_restore_it() 
     assert_eq!(ending(&fleet), [""; 0]);
     delete_last_snapshot(&fleet, "copied");
     assert!(!fleet.node("a").server.log().contains("taken over"), "it is cordoned");
+}
+
+/// Nodes order the snapshots of a sandbox by what happened, whatever their clocks say. The clock of a node
+/// that was behind that of the former one made it keep the former one's snapshot as the newest.
+/// Promises: FL34, FL36.
+#[test]
+fn a_node_whose_clock_is_behind_loses_nothing_when_it_gives_a_sandbox_away() {
+    let fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    made.says("echo first >/workspace/file");
+    store_away(&fleet, &[&made]);
+    // As if the clock of node `a` had been an hour ahead.
+    let key = fleet.etcd().keys("isolet/").into_iter().find(|key| key.ends_with("/box/pushed"));
+    let key = key.expect("the record of its snapshots");
+    let mut record = fleet.etcd().get(&key).expect("JSON");
+    for one in record["snapshots"].as_array_mut().expect("a list") {
+        let at = one["snapshot"]["created_at_ms"].as_i64().expect("a time");
+        one["snapshot"]["created_at_ms"] = json!(at + 3_600_000);
+    }
+    fleet.etcd().etcdctl(&["put", &key, &record.to_string()]);
+    let on_b = fleet.node("b").sandbox("box");
+    answered(&on_b, "echo second >/workspace/file");
+    assert_eq!(fleet.owner("box").as_deref(), Some("b"));
+    let moved = wait_until("it is moved", LONG, || {
+        let reply = on_b.http.post(&on_b.path("/move"), &json!({"node": "c"}));
+        (reply.status == 200).then(|| reply.json())
+    });
+    assert_eq!(moved["node"], "c", "{moved}");
+    let first = answered(&fleet.node("c").sandbox("box"), "cat /workspace/file");
+    assert_eq!(first.json()["stdout"], "second\n");
+}
+
+/// The objects of the S3 server that describe snapshots.
+fn manifests() -> BTreeSet<String> {
+    let list = s3::request(ObjectStore::address(), "GET", &format!("/{BUCKET}?list-type=2"));
+    let list = list.expect("a list");
+    let keys = list.split("<Key>").skip(1).filter_map(|part| Some(part.split_once("</Key>")?.0));
+    keys.filter(|key| key.contains("/snapshots/")).map(str::to_owned).collect()
+}
+
+/// Promises: FL21, FL34.
+#[test]
+fn a_damaged_snapshot_is_replaced_by_the_one_before_it() {
+    let mut fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    made.says("echo old >/workspace/file");
+    let old = crate::durable::push(&made);
+    let before = manifests();
+    made.says("echo new >/workspace/file");
+    crate::durable::push(&made);
+    let new: Vec<_> = manifests().difference(&before).cloned().collect();
+    assert_eq!(new.len(), 1, "{new:?}");
+    s3::request(ObjectStore::address(), "PUT", &format!("/{BUCKET}/{}", new[0])).expect("written");
+    fleet.node_mut("a").server.lose_machine();
+    let first = answered(&fleet.node("b").sandbox("box"), "cat /workspace/file");
+    assert_eq!(first.json()["stdout"], "old\n");
+    assert_eq!(first.header("isolet-restored-from"), Some(&*old), "{:?}", first.headers);
+    assert!(first.header("isolet-lost").is_some(), "what is lost is reported");
 }

@@ -32,7 +32,7 @@ pub(crate) struct Node {
 
 /// Several servers of one fleet: `a`, `b` and `c`.
 pub(crate) struct Cluster {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     pub(crate) directory: Arc<Directory>,
     pub(crate) nodes: Vec<Node>,
 }

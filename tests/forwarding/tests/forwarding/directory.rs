@@ -69,6 +69,11 @@ impl Directory {
         lock(&self.owners).insert(key(tenant, sandbox), (node, self.epoch()));
     }
 
+    /// Takes a node out of the fleet.
+    pub(crate) fn leave(&self, node: &str) {
+        lock(&self.members).remove(&NodeName::parse(node).expect("a name"));
+    }
+
     pub(crate) fn owner(&self, tenant: &str, sandbox: &str) -> Option<String> {
         lock(&self.owners).get(&key(tenant, sandbox)).map(|(node, _)| node.to_string())
     }
@@ -136,6 +141,8 @@ pub(crate) struct TestNode {
     pub(crate) received: Arc<Mutex<Vec<(Uri, HeaderMap)>>>,
     /// The sandboxes that this node was asked to settle.
     settled: Mutex<Vec<Key>>,
+    /// How often the server has asked for the other nodes.
+    pub(crate) looks: AtomicUsize,
 }
 
 impl TestNode {
@@ -149,6 +156,7 @@ impl TestNode {
             listening: Mutex::default(),
             received: Arc::default(),
             settled: Mutex::default(),
+            looks: AtomicUsize::default(),
         })
     }
 
@@ -325,6 +333,7 @@ impl Fleet for TestNode {
     }
 
     fn peers(&self) -> Vec<Peer> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
         let members = lock(&self.directory.members);
         let others = members.iter().filter(|(name, _)| **name != self.name);
         let peer = |(node, address): (&NodeName, &SocketAddr)| Peer {

@@ -1,8 +1,9 @@
 //! Lists and events of all nodes.
 
 use crate::cluster::Cluster;
-use isolet_kit::{SOON, Stream, json, wait_until};
+use isolet_kit::{LONG, SOON, Stream, json, wait_until};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// The ids of all pages of a list.
 fn pages(cluster: &Cluster, node: &str, limit: usize) -> Vec<String> {
@@ -121,4 +122,17 @@ fn events_of_all_nodes_are_one_stream_that_can_be_resumed() {
     assert_eq!(lost.data, r#"{"node":"b"}"#);
     create("a", "six");
     assert_eq!(created(&mut stream).0, "six");
+    // One that has left the fleet is followed again when it returns.
+    cluster.directory.leave("b");
+    let looks = || cluster.node("c").fleet.looks.load(Ordering::SeqCst);
+    let before = looks();
+    // The stream looks for new nodes, and the task of node `b` whether it is still one, equally often.
+    wait_until("nobody follows it", LONG, || (looks() > before + 3).then_some(()));
+    cluster.runtime.block_on(cluster.node("b").fleet.listen());
+    let back = wait_until("the node is reported", SOON, || {
+        stream.event().filter(|event| event.name == "node_reachable")
+    });
+    assert_eq!(back.data, r#"{"node":"b"}"#);
+    create("b", "seven");
+    assert_eq!(created(&mut stream).0, "seven");
 }

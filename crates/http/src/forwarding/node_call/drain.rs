@@ -30,39 +30,41 @@ pub(crate) fn here(
     let mut current = joined.drains.lock();
     let runs = current.as_ref().is_some_and(|progress| progress.running);
     if let Some(options) = begin.filter(|_| !runs) {
-        let all = app.service.local_sandboxes();
+        let total = app.service.local_sandboxes().len();
         let progress = DrainProgress {
             node: joined.fleet.here().to_string(),
             running: true,
-            total: all.len(),
-            remaining: all.len(),
+            total,
+            remaining: total,
             ..DrainProgress::default()
         };
         *current = Some(progress);
-        tokio::spawn(run(app.clone(), Arc::clone(joined), options, all));
+        tokio::spawn(run(app.clone(), Arc::clone(joined), options));
     }
     current.clone()
 }
 
-async fn run(
-    app: App,
-    joined: Arc<JoinedFleet>,
-    options: DrainOptions,
-    mut all: Vec<LocalSandbox>,
-) {
+async fn run(app: App, joined: Arc<JoinedFleet>, options: DrainOptions) {
     let wait = options.timeout_s.map(Duration::from_secs);
     let until = wait.and_then(|wait| Instant::now().checked_add(wait));
     let is_late = || until.is_some_and(|until| Instant::now() >= until);
     let app = &app;
     let joined = &joined;
-    for round in 0..ROUNDS {
-        if all.is_empty() || is_late() || app.cancellations.is_stopping() {
-            break;
+    let mut failures = 0;
+    // Forks, and creates that were placed before the node was cordoned, may still arrive.
+    let left = loop {
+        let all = app.service.local_sandboxes();
+        if all.is_empty() || failures == ROUNDS || is_late() || app.cancellations.is_stopping() {
+            break all.len();
         }
-        if round > 0 {
+        if failures > 0 {
             tokio::time::sleep(ROUND_PAUSE).await;
         }
-        joined.drains.change(|progress| progress.left.clear());
+        joined.drains.change(|progress| {
+            progress.left.clear();
+            progress.remaining = all.len();
+            progress.total = progress.total.max(progress.moved + progress.stored + all.len());
+        });
         let work = stream::iter(all).map(|one| async move {
             if is_late() || app.cancellations.is_stopping() {
                 let message = "the time of the drain is over".to_owned();
@@ -83,7 +85,7 @@ async fn run(
                 Err(error) => Some((one, error.code.to_owned(), error.message)),
             }
         });
-        let mut left = Vec::new();
+        let mut has_failed = false;
         let mut ended = work.buffer_unordered(AT_ONCE);
         while let Some(failed) = ended.next().await {
             let Some((one, code, reason)) = failed else { continue };
@@ -93,11 +95,10 @@ async fn run(
                     progress.left.push(DrainLeft { sandbox, code, reason });
                 }
             });
-            left.push(one);
+            has_failed = true;
         }
-        all = left;
-    }
-    let left = all.len();
+        failures += usize::from(has_failed);
+    };
     joined.drains.change(|progress| {
         progress.running = false;
         progress.remaining = left;
