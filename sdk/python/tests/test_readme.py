@@ -39,6 +39,7 @@ EXPECTED_OUTPUT = {
     "demo-audit": "sandbox.created",
     "demo-sleep": "hello",
     "demo-pause": "3\n[",
+    "demo-snapshot": "changed ",
     "demo-errors": "sandbox_exists",
     "no sandbox": "key_",
     "webhook": "('sandbox.failed',) whsec_\nNone\n",
