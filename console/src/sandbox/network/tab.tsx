@@ -23,10 +23,10 @@ export interface Network {
 /** Changes the network; the answer is shown. */
 export type Change = (json: Record<string, unknown>) => Promise<void>;
 
-const MODES: Record<Network["mode"], string> = {
-  none: "Programs reach only loopback.",
-  open: "Programs reach everything but this machine, private networks and other sandboxes.",
-  rules: "Programs reach what a rule allows and no rule denies.",
+const MODES: Record<Network["mode"], { title: string; text: string }> = {
+  none: { title: "None", text: "Programs reach only loopback." },
+  open: { title: "Open", text: "Programs reach everything but this machine, private networks and other sandboxes." },
+  rules: { title: "Rules", text: "Programs reach what a rule allows and no rule denies." },
 };
 
 /** The tab. */
@@ -46,7 +46,11 @@ export function NetworkTab({ of }: { of: Sandbox }): JSX.Element {
         <div class="network">
           <div class="subbar">
             <p class="dim">
-              <strong class="ink">{now.profile === undefined ? now.mode : `${now.mode}, from the profile ${now.profile}`}.</strong> {MODES[now.mode]}
+              <strong class="ink">
+                {MODES[now.mode].title}
+                {now.profile !== undefined && `, from the profile ${now.profile}`}.
+              </strong>{" "}
+              {MODES[now.mode].text}
             </p>
             <Button changes onClick={() => openReplace(id, now, change)}>
               Change network

@@ -1,7 +1,6 @@
 //! Webhooks: a real server tells a real receiver about its sandboxes.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use isolet_kit::{Http, LONG, Options, Reply, SOON, Server, Value, json, wait_until};
 use std::collections::HashSet;
 use std::fs;
@@ -448,9 +447,8 @@ fn wh5_a_receiver_that_fails_for_too_long_is_given_up() {
     });
     assert_eq!(delivery["disabled"]["reason"], "failing");
     assert_eq!(delivery["failures"].as_u64(), Some(receiver.got().len() as u64));
-    wait_until("the log tells it", SOON, || {
-        server.log().contains("a webhook is disabled").then_some(())
-    });
+    let told = || server.log().contains("a webhook is disabled").then_some(());
+    wait_until("the log tells it", SOON, told);
 }
 
 /// Promises: WH6.

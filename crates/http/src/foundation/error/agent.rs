@@ -101,8 +101,17 @@ fn classify_agent(reason: RefusalReason) -> (StatusCode, &'static str, &'static 
 impl ApiError {
     pub(crate) fn from_agent(reason: RefusalReason, message: impl Into<String>) -> Self {
         let (status, code, hint) = classify_agent(reason);
-        Self::new(status, code, message, hint)
+        let message = message.into();
+        Self::new(status, code, without_number(&message), hint)
     }
+}
+
+/// A message without the number that Rust adds to the text of an error of the kernel.
+fn without_number(message: &str) -> &str {
+    let Some((text, number)) = message.rsplit_once(" (os error ") else { return message };
+    let digits = number.strip_suffix(')').unwrap_or_default();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text } else { message }
 }
 
 impl From<AgentError> for ApiError {
@@ -146,5 +155,19 @@ impl From<AgentError> for ApiError {
         }
         let hint = "get the sandbox's state, then retry";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent_lost", error.to_string(), hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_kernel_has_no_number() {
+        let of = |message: &str| ApiError::from_agent(RefusalReason::NotFound, message).message;
+        assert_eq!(of("a: No such file (os error 2)"), "a: No such file");
+        for kept in ["a (os error x)", "(os error 2): no", "plain", "a (os error )"] {
+            assert_eq!(of(kept), kept);
+        }
     }
 }
