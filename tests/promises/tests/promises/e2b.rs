@@ -310,6 +310,7 @@ fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
         json!({"mcp": {"a": {}}}),
         json!({"volumeMounts": [{"name": "a", "path": "/a"}]}),
         json!({"network": {"maskRequestHost": "a:1"}}),
+        json!({"network": {"dnsServers": ["1.1.1.1"]}}),
         json!({"network": {"denyOut": ["no rule!"]}}),
         json!({"network": {"rules": {"a.example": [{"transform": {"body": "x"}}]}}}),
         json!({"timeout": 1_000_000_000}),
@@ -480,6 +481,22 @@ fn a_pause_without_memory_ends_what_runs() {
         assert_eq!(http.get(&path).expect(200).json()["state"], "running");
         sandbox.exec("pkill sleep");
     }
+}
+
+/// The SDKs read 409 as a sandbox that is paused already, and nothing else is answered so.
+/// Promises: D11.
+#[test]
+fn a_sandbox_that_sleeps_because_it_is_idle_counts_as_paused() {
+    let server = server();
+    let http = server.http();
+    let body = json!({"id": "idle", "sleep_after_s": 600, "ttl_s": 600});
+    http.post("/v1/sandboxes", &body).expect(201);
+    server.named("idle").post("/sleep", &json!({})).expect(200);
+    http.post("/sandboxes/idle/pause", &json!({})).expect(204);
+    let view = http.get("/v1/sandboxes/idle").expect(200).json();
+    assert_eq!((&view["state"], &view["expires_at_ms"]), (&json!("sleeping"), &Value::Null));
+    http.post("/sandboxes/nosuch/pause", &json!({})).expect(404);
+    http.delete("/sandboxes/idle").expect(204);
 }
 
 /// The user of an image may be unable to create the home directory that clients expect.

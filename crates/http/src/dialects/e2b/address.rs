@@ -87,6 +87,16 @@ pub(crate) fn gone(sandbox: &SandboxId) -> ApiError {
     ApiError::new(StatusCode::BAD_GATEWAY, "no_sandbox", message, hint)
 }
 
+/// The errors of calls in a sandbox that does not run.
+const NOT_RUNNING: [&str; 5] =
+    ["sandbox_paused", "sandbox_failed", "sandbox_destroyed", "sandbox_slept", "no_sandbox"];
+
+/// The answer of the data plane to a failed call outside of the Connect protocol: [`gone`] if the
+/// sandbox does not run, and otherwise the failure itself.
+pub(super) fn or_gone(failure: ApiError, sandbox: &SandboxId) -> ApiError {
+    if NOT_RUNNING.contains(&failure.code) { gone(sandbox) } else { failure }
+}
+
 fn is_own_port(port: &u16) -> bool {
     matches!(*port, DAEMON_PORT | INTERPRETER_PORT)
 }
@@ -135,6 +145,18 @@ mod tests {
         for other in ["3000-abc", "abc", "49983-", "x-abc"] {
             assert_eq!(label(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_that_does_not_run_is_gone_for_its_data_plane() {
+        let id = SandboxId::parse("abc").unwrap();
+        let failure = |code| ApiError::new(StatusCode::CONFLICT, code, "no", "");
+        for code in NOT_RUNNING {
+            let answer = or_gone(failure(code), &id);
+            assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
+            assert!(answer.message.contains("was not found"), "{}", answer.message);
+        }
+        assert_eq!(or_gone(failure("wrong_kind"), &id), failure("wrong_kind"));
     }
 
     #[test]

@@ -61,18 +61,22 @@ impl Code {
     fn of(failure: &ApiError) -> Self {
         match (failure.status().as_u16(), failure.code) {
             (_, "exists") => Self::AlreadyExists,
-            (_, "sandbox_destroyed" | "sandbox_slept" | "sandbox_paused" | "agent_lost") => {
-                Self::Unavailable
-            }
+            (
+                _,
+                "sandbox_destroyed" | "sandbox_slept" | "sandbox_paused" | "sandbox_failed"
+                | "agent_lost",
+            ) => Self::Unavailable,
             (_, "not_built") => Self::Unimplemented,
             (_, "wrong_kind" | "bad_cwd") => Self::InvalidArgument,
-            (400 | 415 | 422, _) => Self::InvalidArgument,
+            (400 | 413 | 415 | 422, _) => Self::InvalidArgument,
             (401, _) => Self::Unauthenticated,
             (403, _) => Self::PermissionDenied,
             (404 | 410, _) => Self::NotFound,
             (409, _) => Self::FailedPrecondition,
             (408 | 504, _) => Self::DeadlineExceeded,
-            (413 | 429 | 507, _) => Self::ResourceExhausted,
+            // The SDKs report `ResourceExhausted` as a limit on the rate of requests, so a full disk is
+            // `Internal`.
+            (429, _) => Self::ResourceExhausted,
             (501, _) => Self::Unimplemented,
             (502 | 503, _) => Self::Unavailable,
             _ => Self::Internal,
@@ -195,6 +199,14 @@ mod tests {
         assert_eq!(RpcError::unsupported("x").status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
         let native = ApiError::new(StatusCode::CONFLICT, "exists", "a", "b");
         assert_eq!(RpcError::from(native).code(), Code::AlreadyExists);
+        let code = |status: u16, code| {
+            let status = StatusCode::from_u16(status).unwrap();
+            RpcError::from(ApiError::new(status, code, "a", "b")).code()
+        };
+        assert_eq!(code(409, "sandbox_failed"), Code::Unavailable);
+        assert_eq!(code(413, "too_large"), Code::InvalidArgument);
+        assert_eq!(code(429, "too_many"), Code::ResourceExhausted);
+        assert_eq!(code(507, "no_space"), Code::Internal);
     }
 
     #[test]

@@ -1,9 +1,16 @@
 //! E2B's error response: a status as a number, and a message.
 
 use crate::foundation::error::ApiError;
-use axum::http::header;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+
+/// Says whether the SDKs may send a request again. Without it they repeat every request of the control
+/// plane that is answered with 429, 502, 503 or 504, up to three times.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
+/// Errors with the status 502 or 503 that another attempt does not mend.
+const PERMANENT: [&str; 4] =
+    ["server_full", "store_broken", "cannot_make_sandboxes", "registry_failed"];
 
 /// An error in E2B's format.
 #[derive(Debug)]
@@ -13,6 +20,13 @@ pub(crate) struct E2bError(ApiError);
 struct ErrorView<'a> {
     code: u16,
     message: &'a str,
+}
+
+impl E2bError {
+    /// Replaces the error that this reports.
+    pub(super) fn map(self, change: impl FnOnce(ApiError) -> ApiError) -> Self {
+        Self(change(self.0))
+    }
 }
 
 impl<T: Into<ApiError>> From<T> for E2bError {
@@ -31,13 +45,29 @@ pub(super) fn message(failure: &ApiError) -> String {
     format!("{}: {hint}", failure.message)
 }
 
+/// Whether an error tells the SDKs not to send the request again. A request that took too long continues
+/// in the background, and another attempt would take as long.
+fn is_permanent(failure: &ApiError) -> bool {
+    match failure.status() {
+        StatusCode::GATEWAY_TIMEOUT => true,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
+            PERMANENT.contains(&failure.code)
+        }
+        _ => false,
+    }
+}
+
 impl IntoResponse for E2bError {
     fn into_response(self) -> Response {
         let code = self.0.status().as_u16();
         let message = message(&self.0);
+        let is_permanent = is_permanent(&self.0);
         // Status and headers are those of the native error.
         let (mut parts, _) = self.0.into_response().into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
+        if is_permanent {
+            parts.headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
         let body = axum::Json(ErrorView { code, message: &message });
         (parts.status, parts.headers, body).into_response()
     }
@@ -46,7 +76,20 @@ impl IntoResponse for E2bError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::StatusCode;
+
+    #[test]
+    fn the_sdks_do_not_repeat_what_another_attempt_does_not_mend() {
+        let of = |status: StatusCode, code| {
+            let response = E2bError::from(ApiError::new(status, code, "no", "")).into_response();
+            response.headers().get(SHOULD_RETRY).cloned()
+        };
+        let never = Some(HeaderValue::from_static("false"));
+        assert_eq!(of(StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"), never);
+        assert_eq!(of(StatusCode::SERVICE_UNAVAILABLE, "server_full"), never);
+        assert_eq!(of(StatusCode::BAD_GATEWAY, "registry_failed"), never);
+        assert_eq!(of(StatusCode::SERVICE_UNAVAILABLE, "stopping"), None);
+        assert_eq!(of(StatusCode::TOO_MANY_REQUESTS, "too_many_sandboxes"), None);
+    }
 
     #[test]
     fn a_hint_names_no_route_of_another_api() {

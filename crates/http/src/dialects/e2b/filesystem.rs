@@ -4,6 +4,7 @@ mod calls;
 mod changes;
 mod directory_watch;
 mod entry;
+mod held_events;
 mod list;
 mod watch;
 pub(crate) mod watchers;

@@ -7,10 +7,12 @@ mod language;
 mod lines;
 
 use crate::app::App;
+use crate::dialects::e2b::address::or_gone;
 use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use isolet_sandbox::SandboxId;
 use utoipa_axum::router::OpenApiRouter;
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -30,6 +32,13 @@ async fn health() -> &'static str {
 /// An error as text.
 #[derive(Debug)]
 pub(crate) struct TextError(ApiError);
+
+impl TextError {
+    /// The same for a sandbox that does not run any more: [`or_gone`].
+    fn or_gone(self, sandbox: &SandboxId) -> Self {
+        Self(or_gone(self.0, sandbox))
+    }
+}
 
 impl<T: Into<ApiError>> From<T> for TextError {
     fn from(failure: T) -> Self {

@@ -5,6 +5,7 @@ mod calls;
 mod events;
 mod input;
 mod pty;
+mod pty_users;
 mod select;
 mod start;
 

@@ -7,4 +7,5 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod observe;
 pub(super) mod snapshots;
+mod turn;
 pub(super) mod view;

@@ -5,6 +5,7 @@ mod multipart;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::dialects::e2b::address::or_gone;
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::file_signature::PARAMETERS;
 use crate::dialects::e2b::metadata;
@@ -77,8 +78,19 @@ pub(super) async fn download(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, E2bError> {
+    let content = read(&app, &caller, &ids, &uri, &headers).await;
+    content.map_err(|failure| failure.map(|cause| or_gone(cause, &ids.sandbox)))
+}
+
+async fn read(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Response, E2bError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
-    let target = Target::of(&sandbox, &uri, &headers)?;
+    let target = Target::of(&sandbox, uri, headers)?;
     let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
     let reader = sandbox.file_read(path.as_bytes(), 0, None).await;
     Ok(raw(reader.map_err(|error| about(&path, error))?))
@@ -91,12 +103,22 @@ pub(super) async fn upload(
     ids: PathIds,
     request: Request,
 ) -> Result<Json<Vec<WrittenFile>>, E2bError> {
+    let files = save(&app, &caller, &ids, request).await;
+    files.map(Json).map_err(|failure| failure.map(|cause| or_gone(cause, &ids.sandbox)))
+}
+
+async fn save(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    request: Request,
+) -> Result<Vec<WrittenFile>, E2bError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let target = Target::of(&sandbox, request.uri(), request.headers())?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
     if kind.starts_with("multipart/form-data") {
-        return Ok(Json(multipart::save(&sandbox, &target, request).await?));
+        return multipart::save(&sandbox, &target, request).await;
     }
     if kind.split(';').next().unwrap_or_default().trim() != "application/octet-stream" {
         let reason = "must be application/octet-stream or multipart/form-data";
@@ -104,7 +126,7 @@ pub(super) async fn upload(
     }
     let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
     save_whole(&sandbox, &path, request).await?;
-    Ok(Json(vec![written(&sandbox, &target, path).await?]))
+    Ok(vec![written(&sandbox, &target, path).await?])
 }
 
 /// Gives a file that was written its metadata, which replaces that of an earlier one.

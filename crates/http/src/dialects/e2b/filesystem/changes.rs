@@ -21,6 +21,14 @@ impl FilesystemEvent {
     pub(super) fn has_file(&self) -> bool {
         !matches!(self.kind, EventType::Remove | EventType::Rename)
     }
+
+    /// The memory that the event takes while it waits, in bytes, about.
+    pub(super) fn held_bytes(&self) -> usize {
+        /// The event itself, twice because lists grow by doubling, and what its allocations cost.
+        const EVENT_BYTES: usize = 2 * size_of::<FilesystemEvent>() + 128;
+        let entry = self.entry.as_ref().map_or(0, EntryInfo::text_bytes);
+        EVENT_BYTES + self.name.len() + entry
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -79,6 +79,16 @@ impl EntryInfo {
         }
     }
 
+    /// The memory that the texts take, in bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        /// What an entry of a map takes beside its texts, about.
+        const MEMBER_BYTES: usize = 64;
+        let texts = [&self.name, &self.path, &self.size, &self.permissions, &self.modified_time];
+        let texts = texts.into_iter().chain(&self.symlink_target).map(String::len);
+        let metadata = self.metadata.iter().map(|(k, v)| k.len() + v.len() + MEMBER_BYTES);
+        texts.chain(metadata).sum()
+    }
+
     /// Describes the file at a path. For a symbolic link, this is its target with the path of the
     /// link.
     pub(super) async fn read(sandbox: &Sandbox, path: String) -> Result<Self, RpcError> {

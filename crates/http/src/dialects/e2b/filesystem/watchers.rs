@@ -4,6 +4,7 @@
 use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::changes::{FilesystemEvent, lost};
 use crate::dialects::e2b::filesystem::directory_watch::DirectoryWatch;
+use crate::dialects::e2b::filesystem::held_events::{HeldEvents, SharedBudget};
 use isolet_sandbox::{SandboxId, TenantId, ids};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +15,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// How many watchers one sandbox may have.
 const OF_SANDBOX_MAX: usize = 32;
-/// How many watchers the server has: 40 MiB of events at most.
+/// How many watchers the server has.
 const WATCHERS_MAX: usize = 1024;
-/// How many events wait to be polled. Of more, the client learns that it must read the directory.
+/// How many of them one tenant may have.
+const OF_TENANT_MAX: usize = WATCHERS_MAX / 4;
+/// How many events of a watcher wait to be polled. Of more, the client learns that it must read the
+/// directory.
 const EVENTS_MAX: usize = 1024;
 /// After this time without a poll a watcher ends.
 const UNPOLLED: Duration = Duration::from_secs(10 * 60);
@@ -34,6 +38,8 @@ pub(crate) struct WatcherOwner {
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     all: Arc<Mutex<HashMap<String, Entry>>>,
+    /// What the events of all watchers take.
+    budget: Arc<SharedBudget>,
 }
 
 #[derive(Debug)]
@@ -51,9 +57,28 @@ struct Shared {
 
 #[derive(Debug)]
 struct Collected {
-    events: Vec<FilesystemEvent>,
+    events: HeldEvents,
     is_incomplete: bool,
     polled_at: Instant,
+}
+
+impl Collected {
+    /// Adds events, unless they are more than may wait. Those before them are of no use then either.
+    fn push(&mut self, events: Vec<FilesystemEvent>) {
+        if self.is_incomplete {
+            return;
+        }
+        let fits = self.events.len() + events.len() <= EVENTS_MAX && self.events.push(events);
+        if !fits {
+            self.lose();
+        }
+    }
+
+    /// The client must read the directory again.
+    fn lose(&mut self) {
+        self.events.take();
+        self.is_incomplete = true;
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Watchers {
     /// Checks that there is room for a watcher.
     pub(super) fn check(&self, owner: &WatcherOwner) -> Result<(), RpcError> {
-        room(&lock(&self.all), owner)
+        room(lock(&self.all).values().map(|entry| &entry.owner), owner)
     }
 
     /// Adds a watcher, and returns its id.
@@ -73,11 +98,11 @@ impl Watchers {
         watcher: DirectoryWatch,
     ) -> Result<String, RpcError> {
         let id = ids::random();
-        let state =
-            Collected { events: Vec::new(), is_incomplete: false, polled_at: Instant::now() };
+        let events = HeldEvents::new(Arc::clone(&self.budget), owner.tenant.clone());
+        let state = Collected { events, is_incomplete: false, polled_at: Instant::now() };
         let shared = Arc::new(Shared { state: Mutex::new(state), arrived: Notify::new() });
         let mut all = lock(&self.all);
-        room(&all, &owner)?;
+        room(all.values().map(|entry| &entry.owner), &owner)?;
         let own = Arc::clone(&self.all);
         let collecting = Arc::clone(&shared);
         let name = id.clone();
@@ -100,17 +125,16 @@ impl Watchers {
         let is_empty = {
             let mut state = lock(&shared.state);
             state.polled_at = Instant::now();
-            state.events.is_empty() && !state.is_incomplete
+            state.events.len() == 0 && !state.is_incomplete
         };
         if is_empty {
             let _ = timeout(FRESH_WAIT, arrived).await;
         }
         let mut state = lock(&shared.state);
         if std::mem::take(&mut state.is_incomplete) {
-            state.events.clear();
             return Err(lost());
         }
-        Ok(std::mem::take(&mut state.events))
+        Ok(state.events.take())
     }
 
     /// Ends a watcher.
@@ -122,9 +146,20 @@ impl Watchers {
     }
 }
 
-fn room(all: &HashMap<String, Entry>, owner: &WatcherOwner) -> Result<(), RpcError> {
-    let own = all.values().filter(|entry| entry.owner == *owner).count();
-    if own >= OF_SANDBOX_MAX || all.len() >= WATCHERS_MAX {
+/// Checks that there is room for a watcher beside those of `owners`.
+fn room<'a>(
+    owners: impl Iterator<Item = &'a WatcherOwner>,
+    owner: &WatcherOwner,
+) -> Result<(), RpcError> {
+    let mut all = 0;
+    let mut of_tenant = 0;
+    let mut of_sandbox = 0;
+    for other in owners {
+        all += 1;
+        of_tenant += usize::from(other.tenant == owner.tenant);
+        of_sandbox += usize::from(other == owner);
+    }
+    if of_sandbox >= OF_SANDBOX_MAX || of_tenant >= OF_TENANT_MAX || all >= WATCHERS_MAX {
         let message = "there are too many watchers; remove one first";
         return Err(RpcError::new(Code::ResourceExhausted, message));
     }
@@ -154,14 +189,37 @@ async fn collect(mut watcher: DirectoryWatch, shared: &Shared) {
         };
         let mut state = lock(&shared.state);
         match events {
-            Some(events) => state.events.extend(events),
-            None => state.is_incomplete = true,
-        }
-        if state.events.len() > EVENTS_MAX {
-            state.events.clear();
-            state.is_incomplete = true;
+            Some(events) => state.push(events),
+            None => state.lose(),
         }
         drop(state);
         shared.arrived.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(tenant: &str, sandbox: &str) -> WatcherOwner {
+        WatcherOwner {
+            tenant: TenantId::parse(tenant).unwrap(),
+            sandbox: SandboxId::parse(sandbox).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_tenant_has_at_most_a_quarter_of_the_places() {
+        let mut owners = Vec::new();
+        for number in 0..OF_TENANT_MAX {
+            let new = owner("a", &format!("s{}", number / OF_SANDBOX_MAX));
+            room(owners.iter(), &new).unwrap();
+            owners.push(new);
+        }
+        assert!(room(owners.iter(), &owner("a", "another")).is_err());
+        room(owners.iter(), &owner("b", "s0")).unwrap();
+        let of_one = vec![owner("a", "s"); OF_SANDBOX_MAX];
+        assert!(room(of_one.iter(), &owner("a", "s")).is_err());
+        room(of_one.iter(), &owner("a", "t")).unwrap();
     }
 }

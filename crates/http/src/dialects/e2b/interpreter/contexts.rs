@@ -43,12 +43,22 @@ pub(crate) async fn create(
     ids: PathIds,
     Lenient { value, .. }: Lenient<NewContext>,
 ) -> Result<Json<ContextView>, TextError> {
+    let opened = open(&app, &caller, &ids, value).await;
+    opened.map(Json).map_err(|failure| failure.or_gone(&ids.sandbox))
+}
+
+async fn open(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    value: NewContext,
+) -> Result<ContextView, TextError> {
     let language = ContextLanguage::parse(value.language.as_deref().unwrap_or_default())?;
     let cwd = value.cwd.filter(|cwd| !cwd.is_empty());
     let spec = language.spec(None, cwd.as_deref())?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let info = sandbox.context_open(spec, false).await.map_err(context_error)?;
-    Ok(Json(info.into()))
+    Ok(info.into())
 }
 
 /// Lists the contexts in the order of their creation. E2B's sandboxes start those of Python and
@@ -58,6 +68,15 @@ pub(crate) async fn list(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<Vec<ContextView>>, TextError> {
+    let all = list_all(&app, &caller, &ids).await;
+    all.map(Json).map_err(|failure| failure.or_gone(&ids.sandbox))
+}
+
+async fn list_all(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+) -> Result<Vec<ContextView>, TextError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     for language in [ContextLanguage::python(), ContextLanguage::javascript()] {
         let spec = language.spec(Some(language.default_context()?), None)?;
@@ -67,7 +86,7 @@ pub(crate) async fn list(
     }
     let mut all = sandbox.contexts().await?;
     all.sort_by_key(|info| (!is_default(&info.id), info.created_at_ms));
-    Ok(Json(all.into_iter().map(ContextView::from).collect()))
+    Ok(all.into_iter().map(ContextView::from).collect())
 }
 
 /// Ends a context.
@@ -76,9 +95,13 @@ pub(crate) async fn remove(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<()>, TextError> {
-    let (sandbox, id) = find(&app, &caller, &ids).await?;
-    sandbox.context_close(&id).await.map_err(context_error)?;
-    Ok(Json(()))
+    let closed = close(&app, &caller, &ids).await;
+    closed.map(Json).map_err(|failure| failure.or_gone(&ids.sandbox))
+}
+
+async fn close(app: &App, caller: &Caller, ids: &PathIds) -> Result<(), TextError> {
+    let (sandbox, id) = find(app, caller, ids).await?;
+    Ok(sandbox.context_close(&id).await.map_err(context_error)?)
 }
 
 /// Replaces the interpreter of a context.
@@ -87,9 +110,14 @@ pub(crate) async fn restart(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<()>, TextError> {
-    let (sandbox, id) = find(&app, &caller, &ids).await?;
+    let replaced = replace(&app, &caller, &ids).await;
+    replaced.map(Json).map_err(|failure| failure.or_gone(&ids.sandbox))
+}
+
+async fn replace(app: &App, caller: &Caller, ids: &PathIds) -> Result<(), TextError> {
+    let (sandbox, id) = find(app, caller, ids).await?;
     sandbox.context_restart(&id).await.map_err(context_error)?;
-    Ok(Json(()))
+    Ok(())
 }
 
 async fn find(app: &App, caller: &Caller, ids: &PathIds) -> Result<(Sandbox, ContextId), ApiError> {

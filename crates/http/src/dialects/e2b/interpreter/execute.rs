@@ -34,6 +34,16 @@ pub(crate) async fn execute(
     ids: PathIds,
     Lenient { value, .. }: Lenient<Execution>,
 ) -> Result<Response, TextError> {
+    let begun = begin(&app, &caller, &ids, value).await;
+    begun.map_err(|failure| failure.or_gone(&ids.sandbox))
+}
+
+async fn begin(
+    app: &App,
+    caller: &Caller,
+    ids: &PathIds,
+    value: Execution,
+) -> Result<Response, TextError> {
     let (id, default) = place(value.context_id.as_deref(), value.language.as_deref())?;
     let code = value.code.ok_or_else(|| ApiError::bad_field("code", "is required"))?;
     if code.len() > CommandText::BYTES_MAX {
@@ -45,7 +55,7 @@ pub(crate) async fn execute(
     let code = Code { code, stdin: None, env, timeout_ms: Some(0) };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let run = context_run::begin(&sandbox, &id, code, true, default).await?;
-    Ok(lines::respond(run, app.cancellations.subscribe(&caller)))
+    Ok(lines::respond(run, app.cancellations.subscribe(caller)))
 }
 
 /// The context that a request names, with its settings if it is created when it is missing.

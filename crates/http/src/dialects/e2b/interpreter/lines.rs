@@ -9,12 +9,13 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use isolet_clock::{now_ms, rfc3339};
-use isolet_sandbox::contexts::{ContextRunEvent, Fault, Shown};
+use isolet_sandbox::contexts::{ContextRunEvent, Fault, SAID_BYTES_MAX, Shown};
 use isolet_wire::context::ContextRunEnd;
 use isolet_wire::frame::DataFrame;
 use isolet_wire::response::STDOUT;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -24,6 +25,13 @@ use tokio::time::{Instant, timeout_at};
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A chunk of the body is sent once it is larger than this, even if more lines are available.
 const CHUNK_BYTES: usize = 128 * 1024;
+/// How much one displayed value may have, and its text: the limits of the interpreters, in MiB.
+const SHOWN_MIB_MAX: usize = 8;
+const TEXT_MIB_MAX: usize = 1;
+/// How many media types of one displayed value are named as left out, and the longest name, in
+/// characters.
+const CUT_MAX: usize = 16;
+const MEDIA_CHARS_MAX: usize = 100;
 /// Media types of displayed values, and E2B's names for them. Others are in `extra`.
 const FORMATS: [(&str, &str); 11] = [
     ("text/html", "html"),
@@ -84,6 +92,27 @@ impl Lines {
             STDOUT => Line::Stdout { text, timestamp },
             _ => Line::Stderr { text, timestamp },
         });
+    }
+
+    /// Says on standard error what the client does not receive.
+    fn notice(&mut self, text: &str) {
+        self.push(&Line::Stderr { text, timestamp: rfc3339(now_ms()) });
+    }
+
+    /// Names the representations of a displayed value that were too large.
+    fn cut(&mut self, cut: &BTreeMap<String, u64>) {
+        for (media, bytes) in cut.iter().take(CUT_MAX) {
+            let name: String = media.chars().take(MEDIA_CHARS_MAX).collect();
+            let text = match media.as_str() {
+                TEXT => {
+                    format!("{name} was cut: {bytes} characters, more than {TEXT_MIB_MAX} MiB\n")
+                }
+                _ => format!(
+                    "{name} was left out: {bytes} bytes, more than one result may have ({SHOWN_MIB_MAX} MiB)\n"
+                ),
+            };
+            self.notice(&text);
+        }
     }
 
     fn error(&mut self, fault: &Fault) {
@@ -199,13 +228,23 @@ impl RunLines {
 
     fn write(&mut self, event: ContextRunEvent, out: &mut Lines) -> ControlFlow<()> {
         match event {
-            ContextRunEvent::Began(_) | ContextRunEvent::Unread => {}
+            ContextRunEvent::Began(_) => {}
+            ContextRunEvent::Unread => {
+                let mib = SAID_BYTES_MAX / (1024 * 1024);
+                out.notice(&format!(
+                    "a result was left out: it is malformed, or more than {mib} MiB\n"
+                ));
+            }
             ContextRunEvent::Output(DataFrame { stream, offset, bytes, .. }) => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
                     out.output(&chunk);
                 }
             }
-            ContextRunEvent::Shown(shown) => out.push(&Line::Result(result(shown))),
+            ContextRunEvent::Shown(mut shown) => {
+                let cut = std::mem::take(&mut shown.cut);
+                out.push(&Line::Result(result(shown)));
+                out.cut(&cut);
+            }
             ContextRunEvent::Fault(fault) => out.error(&fault),
             ContextRunEvent::End(end) => {
                 self.write_end(&end, out);
@@ -230,7 +269,20 @@ impl RunLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_is_too_large_is_named_on_standard_error() {
+        let mut lines = Lines::default();
+        let image = ("image/png".to_owned(), 9_000_000);
+        lines.cut(&BTreeMap::from([image, (TEXT.to_owned(), 2_000_000)]));
+        let text = String::from_utf8(lines.0).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!((lines.len(), &lines[0]["type"]), (2, &Value::from("stderr")));
+        let expected =
+            "image/png was left out: 9000000 bytes, more than one result may have (8 MiB)\n";
+        assert_eq!(lines[0]["text"], expected);
+        assert_eq!(lines[1]["text"], "text/plain was cut: 2000000 characters, more than 1 MiB\n");
+    }
 
     #[test]
     fn values_have_the_names_of_e2b() {

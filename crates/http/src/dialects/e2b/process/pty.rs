@@ -1,6 +1,7 @@
 //! PTYs: each is the terminal of a session of its own, which ends with it.
 
 use crate::dialects::e2b::connect::{Code, RpcError};
+use crate::dialects::e2b::process::pty_users::{PtyUser, is_used};
 use crate::dialects::e2b::process::start::{ProcessConfig, ProgramStart, program};
 use crate::dialects::e2b::templates::started::Defaults;
 use bytes::Bytes;
@@ -45,6 +46,7 @@ impl PtySize {
 pub(super) struct PtyOutput {
     connection: TerminalConnection,
     sandbox: Sandbox,
+    user: PtyUser,
     pub(super) pid: i32,
 }
 
@@ -68,6 +70,8 @@ pub(super) async fn open(
     let ProgramStart { argv, env, cwd } = program(start, config)?;
     let session = SessionId::parse(&format!("{SESSION}{}", ids::random()));
     let session = session.map_err(|_| RpcError::new(Code::Internal, "no id for a session"))?;
+    // From before its creation on, so that no other request removes it.
+    let user = PtyUser::new(sandbox, &session);
     let life = timeout.map(|timeout| {
         let ttl_s = (timeout.as_secs() + 1).min(TTL_S_MAX);
         Life { ttl_s, ends_idle: false, across: false }
@@ -88,7 +92,7 @@ pub(super) async fn open(
             let options = TerminalClientOptions { since: Some(since), ..client() };
             let connection = sandbox.terminal(&session, options).await?;
             let pid = opened.attached().pid;
-            Ok(PtyOutput { connection, sandbox: sandbox.clone(), pid })
+            Ok(PtyOutput { connection, sandbox: sandbox.clone(), user, pid })
         }
         Err(error) => {
             let _ = sandbox.session_delete(&session).await;
@@ -103,8 +107,9 @@ pub(super) async fn attach(
     session: &SessionId,
     pid: i32,
 ) -> Result<PtyOutput, RpcError> {
+    let user = PtyUser::new(sandbox, session);
     let connection = sandbox.terminal(session, client()).await?;
-    Ok(PtyOutput { connection, sandbox: sandbox.clone(), pid })
+    Ok(PtyOutput { connection, sandbox: sandbox.clone(), user, pid })
 }
 
 /// The running PTYs with their sessions.
@@ -158,17 +163,19 @@ async fn sent(mut connection: TerminalConnection) -> Result<(), RpcError> {
     }
 }
 
-/// Deletes the sessions of PTYs that ended while no client followed them.
+/// Deletes the sessions of PTYs that ended while no client followed them. A session that no request
+/// uses has had its terminal opened, so the terminals that run are listed after the users.
 async fn remove_ended(sandbox: &Sandbox) -> Result<(), RpcError> {
     let sessions = sandbox.sessions().into_iter().map(|info| info.id);
-    let mut own: Vec<_> = sessions.filter(|id| id.as_str().starts_with(SESSION)).collect();
+    let unused = |id: &SessionId| id.as_str().starts_with(SESSION) && !is_used(sandbox, id);
+    let mut own: Vec<_> = sessions.filter(unused).collect();
     if own.is_empty() {
         return Ok(());
     }
     for (session, _) in running(sandbox).await? {
         own.retain(|id| *id != session);
     }
-    for id in own {
+    for id in own.into_iter().filter(unused) {
         let _ = sandbox.session_delete(&id).await;
     }
     Ok(())
@@ -203,10 +210,15 @@ impl PtyOutput {
         }
     }
 
+    /// Ends the session of a PTY that has ended, unless another client still reads its output.
     pub(super) async fn finish(self) {
-        let session = self.connection.session().clone();
-        // An error means that it is gone, or that the next PTY removes it.
-        let _ = self.sandbox.session_delete(&session).await;
+        let Self { connection, sandbox, user, .. } = self;
+        let session = connection.session().clone();
+        drop(user);
+        if !is_used(&sandbox, &session) {
+            // An error means that it is gone, or that the next PTY removes it.
+            let _ = sandbox.session_delete(&session).await;
+        }
     }
 }
 

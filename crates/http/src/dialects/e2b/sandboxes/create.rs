@@ -5,6 +5,7 @@ use crate::auth::caller::Caller;
 use crate::dialects::e2b::body::{Lenient, null_as_default};
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::sandboxes::egress::Egress;
+use crate::dialects::e2b::sandboxes::turn::Turn;
 use crate::dialects::e2b::sandboxes::view::{SandboxAccess, TEMPLATE};
 use crate::dialects::e2b::templates::image_name;
 use crate::dialects::e2b::templates::started::{Start, with_template};
@@ -19,12 +20,14 @@ use isolet_sandbox::image::Image;
 use isolet_sandbox::info::TTL_S_MAX;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
-    Environment, Metadata, Sandbox, SandboxId, SandboxInfo, SandboxSpec, SnapshotId, TenantId, ids,
+    Created, Environment, Error, IdempotencyKey, Metadata, SandboxId, SandboxInfo, SandboxSpec,
+    SnapshotId, TenantId, ids,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tracing::{Instrument, Span};
 
 /// The default lifetime, in seconds.
 pub(super) const TIMEOUT_S: u64 = 300;
@@ -156,20 +159,59 @@ pub(in crate::dialects::e2b) fn is_default_template(template: &str) -> bool {
 
 /// Makes a new sandbox what E2B's clients expect: its home directory is there, and the start command of
 /// its template runs.
-async fn prepare(
-    app: &App,
-    caller: &Caller,
-    info: &SandboxInfo,
-    sandbox: &Sandbox,
-) -> Result<(), ApiError> {
+async fn prepare(app: &App, caller: &Caller, info: &SandboxInfo) -> Result<(), ApiError> {
+    let sandbox = app.service.reach(&caller.tenant, &info.id, Access::MustExist).await?;
     sandbox.file_mkdir(USER_HOME).await?;
     let is_host = app.service.names_host(&info.image)?;
     let image = if is_host { None } else { Some(&info.image_resolved) };
     let image = image.and_then(|name| app.service.find_image(&caller.tenant, name).ok());
     match image.as_deref().and_then(Start::of) {
-        Some(start) => start.run(sandbox).await,
+        Some(start) => start.run(&sandbox).await,
         None => Ok(()),
     }
+}
+
+/// Creates a sandbox and prepares it, or deletes it if it cannot be prepared. A sandbox that the key
+/// has created before only has to exist.
+async fn create_whole(
+    app: App,
+    caller: Caller,
+    spec: SandboxSpec,
+    once: Option<IdempotencyKey>,
+) -> Result<Created, ApiError> {
+    let made = app.service.create(&caller.tenant, spec, once).await?;
+    let id = &made.info.id;
+    if made.replayed {
+        app.service.reach(&caller.tenant, id, Access::MustExist).await?;
+        return Ok(made);
+    }
+    if let Err(failure) = prepare(&app, &caller, &made.info).await {
+        let _ = app.service.delete(&caller.tenant, id).await;
+        return Err(failure);
+    }
+    Ok(made)
+}
+
+/// Creates a sandbox in a task of its own, so that a client that disconnects leaves no sandbox that is
+/// not prepared.
+async fn create_in_task(
+    app: &App,
+    caller: &Caller,
+    spec: SandboxSpec,
+    once: Option<IdempotencyKey>,
+) -> Result<Created, ApiError> {
+    let turn = match &once {
+        Some(once) => Some(Turn::take(&caller.tenant, &once.key).await?),
+        None => None,
+    };
+    let work = create_whole(app.clone(), caller.clone(), spec, once);
+    let work = async move {
+        let made = work.await;
+        drop(turn);
+        made
+    };
+    let task = tokio::spawn(work.instrument(Span::current()));
+    task.await.map_err(|error| Error::Fault(error.to_string()))?
 }
 
 /// Creates a sandbox.
@@ -187,16 +229,8 @@ pub(crate) async fn create(
         // A name that can be part of a host name.
         spec.id = SandboxId::parse(&ids::random()).ok();
     }
-    let made = app.service.create(&caller.tenant, spec, once).await?;
-    let id = &made.info.id;
-    let sandbox = app.service.reach(&caller.tenant, id, Access::MustExist).await?;
-    if !made.replayed
-        && let Err(failure) = prepare(&app, &caller, &made.info, &sandbox).await
-    {
-        let _ = app.service.delete(&caller.tenant, id).await;
-        return Err(failure.into());
-    }
+    let made = create_in_task(&app, &caller, spec, once).await?;
     let access = SandboxAccess::grant(&app, &caller, &made.info).await?;
-    let audited = Extension(AuditedSandbox(id.clone()));
+    let audited = Extension(AuditedSandbox(made.info.id.clone()));
     Ok(done(made.replayed, (StatusCode::CREATED, audited, Json(access))))
 }

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// E2B's name of all addresses.
-const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
+/// E2B's name of all addresses. `::/0` is a rule like any other: all addresses of IPv6.
+const ALL: &str = "0.0.0.0/0";
 /// Everything, as a rule of this server.
 const EVERYTHING: &str = "*";
 
@@ -31,6 +31,7 @@ pub(crate) struct Egress {
     egress_proxy: Option<Value>,
     mask_request_host: Option<Value>,
     https_ports: Option<Value>,
+    dns_servers: Option<Value>,
 }
 
 /// What happens to requests to one host.
@@ -62,6 +63,7 @@ impl Egress {
             (&self.egress_proxy, "egressProxy", "connections leave through this server alone"),
             (&self.mask_request_host, "maskRequestHost", "requests keep the host of the client"),
             (&self.https_ports, "httpsPorts", "ports of a sandbox are reached by plain HTTP"),
+            (&self.dns_servers, "dnsServers", "this server resolves the names of hosts"),
         ];
         for (value, name, reason) in refused {
             if is_set(value) {
@@ -83,7 +85,7 @@ impl Egress {
     /// names everything.
     fn wish(&self) -> Option<NetworkBody> {
         let closed = self.internet == Some(false);
-        let denies_all = self.deny_out.iter().any(|rule| ALL.contains(&rule.as_str()));
+        let denies_all = self.deny_out.iter().any(|rule| rule == ALL);
         if !self.allow_out.is_empty() || denies_all {
             let deny = if denies_all { Vec::new() } else { self.deny_out.clone() };
             let allow = self.allow_out.iter().map(|rule| everything(rule)).collect();
@@ -136,7 +138,7 @@ impl Egress {
 }
 
 fn everything(rule: &str) -> String {
-    if ALL.contains(&rule) { EVERYTHING.to_owned() } else { rule.to_owned() }
+    if rule == ALL { EVERYTHING.to_owned() } else { rule.to_owned() }
 }
 
 #[cfg(test)]
@@ -160,6 +162,10 @@ mod tests {
         assert_eq!(wish(json!({"denyOut": ["0.0.0.0/0"]})), rules(&[], &[]));
         let allowed = json!({"denyOut": ["0.0.0.0/0", "8.8.8.8"], "allowOut": ["1.1.1.1"]});
         assert_eq!(wish(allowed), rules(&["1.1.1.1"], &[]));
+        assert_eq!(wish(json!({"denyOut": ["::/0", "0.0.0.0/0"]})), rules(&[], &[]));
+        // Without the addresses of IPv4 it closes those of IPv6 alone.
+        assert_eq!(wish(json!({"denyOut": ["::/0"]})), rules(&["*"], &["::/0"]));
+        assert_eq!(wish(json!({"allowOut": ["::/0"]})), rules(&["::/0"], &[]));
         assert_eq!(wish(json!({"denyOut": ["8.8.8.8"]})), rules(&["*"], &["8.8.8.8"]));
         assert_eq!(wish(json!({"allowOut": ["0.0.0.0/0"]})), rules(&["*"], &[]));
         assert_eq!(wish(json!({"allowOut": ["a.example"]})), rules(&["a.example"], &[]));
@@ -182,6 +188,7 @@ mod tests {
         let check = |settings: Value| serde_json::from_value::<Egress>(settings).unwrap().check();
         assert!(check(json!({"maskRequestHost": "a:1"})).is_err());
         assert!(check(json!({"httpsPorts": [3000]})).is_err());
-        check(json!({"httpsPorts": [], "egressProxy": null})).unwrap();
+        assert!(check(json!({"dnsServers": ["1.1.1.1"]})).is_err());
+        check(json!({"httpsPorts": [], "dnsServers": [], "egressProxy": null})).unwrap();
     }
 }

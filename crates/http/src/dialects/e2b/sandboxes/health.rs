@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::dialects::e2b::address::gone;
+use crate::dialects::e2b::address::{gone, or_gone};
 use crate::dialects::e2b::error::E2bError;
 use crate::dialects::e2b::sandboxes::view::is_paused;
 use crate::foundation::input::PathIds;
@@ -35,6 +35,7 @@ pub(crate) async fn envs(
     caller: Caller,
     ids: PathIds,
 ) -> Result<Json<BTreeMap<String, String>>, E2bError> {
-    app.service.get(&caller.tenant, &ids.sandbox).await?;
+    let info = app.service.get(&caller.tenant, &ids.sandbox).await;
+    info.map_err(|failure| or_gone(failure.into(), &ids.sandbox))?;
     Ok(Json(BTreeMap::new()))
 }

@@ -15,7 +15,7 @@ use axum::http::StatusCode;
 use isolet_clock::now_ms;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
-    CredentialRemoval, NetworkChange, Patch, SandboxInfo, SleepMode, State as Stands,
+    CredentialRemoval, Error, NetworkChange, Patch, SandboxInfo, SleepMode, State as Stands,
 };
 use serde::Deserialize;
 
@@ -144,7 +144,8 @@ impl Default for PauseBody {
     }
 }
 
-/// Pauses a sandbox: its processes keep their memory, or end if only the files are kept.
+/// Pauses a sandbox: its processes keep their memory, or end if only the files are kept. 409 says that
+/// it is paused already, and nothing else, because that is how the SDKs read it.
 pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller,
@@ -156,16 +157,37 @@ pub(crate) async fn pause(
     if is_paused(&info) {
         return Err(conflict("is paused already"));
     }
-    match value.memory {
-        true => app.service.pause(tenant, &ids.sandbox).await?,
-        // As at E2B, the pause ends what runs and disconnects clients. The SDKs read a refusal because
-        // of them (409) as a sandbox that is paused already.
-        false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Forced).await?,
+    let paused = match value.memory {
+        // Nothing of it runs, so there is no memory to keep.
+        _ if info.state == Stands::Sleeping => Ok(info),
+        true => app.service.pause(tenant, &ids.sandbox).await,
+        // As at E2B, the pause ends what runs and disconnects clients.
+        false => app.service.sleep(tenant, &ids.sandbox, SleepMode::Forced).await,
     };
+    match paused {
+        // It fell asleep in the meantime.
+        Ok(_) | Err(Error::Sleeping(_)) => {}
+        Err(error) => return Err(not_paused(error.into()).into()),
+    }
     // A paused sandbox does not end.
     let patch = Patch { stop_lifetime: true, ..Patch::default() };
-    app.service.patch(tenant, &ids.sandbox, patch).await?;
+    let patched = app.service.patch(tenant, &ids.sandbox, patch).await;
+    patched.map_err(|error| not_paused(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The answer to a pause that failed, with another status than 409.
+fn not_paused(failure: ApiError) -> ApiError {
+    if failure.status() != StatusCode::CONFLICT {
+        return failure;
+    }
+    let status = match failure.code {
+        // Another request has paused it.
+        "sandbox_paused" => return failure,
+        "sandbox_destroyed" => StatusCode::NOT_FOUND,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    ApiError::new(status, failure.code, failure.message, failure.hint)
 }
 
 fn conflict(what: &str) -> E2bError {
@@ -220,4 +242,21 @@ pub(crate) async fn network(
     };
     app.service.network(tenant, &ids.sandbox, change).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_sandbox::SandboxId;
+
+    #[test]
+    fn a_pause_that_fails_is_no_pause_of_a_paused_sandbox() {
+        let id = SandboxId::parse("a").unwrap();
+        let status = |error: Error| not_paused(error.into()).status().as_u16();
+        assert_eq!(status(Error::Failed { id: id.clone(), cause: "killed".into() }), 500);
+        assert_eq!(status(Error::InUse(id.clone())), 500);
+        assert_eq!(status(Error::Paused(id.clone())), 409);
+        assert_eq!(status(Error::Link(isolet_sandbox::AgentError::Destroyed(id.clone()))), 404);
+        assert_eq!(status(Error::NoSandbox(id)), 404);
+    }
 }

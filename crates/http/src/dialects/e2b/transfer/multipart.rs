@@ -15,7 +15,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How many files one form may have.
-const FILES_MAX: usize = 1000;
+const FILES_MAX: usize = 10_000;
+/// How many bytes the paths and the metadata of the files of one form may have: they are held until the
+/// answer, while the contents are streams.
+const NAMES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long an upload may stall.
 const STILL: Duration = Duration::from_secs(60);
 /// The name of the fields that are files.
@@ -34,6 +37,8 @@ pub(super) async fn save(
     let mut form = Multipart::new(request.into_body().into_data_stream(), boundary);
     let mut files = Vec::new();
     let mut paths = HashSet::new();
+    let metadata_bytes: usize = target.metadata.iter().map(|(k, v)| k.len() + v.len()).sum();
+    let mut names_bytes = 0;
     loop {
         let field = timeout(STILL, form.next_field()).await.map_err(|_| stalled())?;
         let Some(field) = field.map_err(|error| malformed(&error))? else { break };
@@ -50,7 +55,12 @@ pub(super) async fn save(
             return Err(ApiError::bad_field("file", reason).into());
         }
         if paths.len() > FILES_MAX {
-            return Err(ApiError::bad_field("file", "at most 1000 files in one upload").into());
+            return Err(ApiError::bad_field("file", "at most 10000 files in one upload").into());
+        }
+        names_bytes += path.len() + metadata_bytes;
+        if names_bytes > NAMES_BYTES_MAX {
+            let reason = "at most 4 MiB of paths and metadata in one upload";
+            return Err(ApiError::bad_field("file", reason).into());
         }
         save_field(sandbox, &path, field).await?;
         files.push(written(sandbox, target, path).await?);
