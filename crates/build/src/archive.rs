@@ -2,6 +2,7 @@
 //! arrive, and again by the sandbox that unpacks them.
 
 pub(crate) mod copy;
+pub(crate) mod stop;
 
 use crate::error::Error;
 use flate2::read::MultiGzDecoder;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use stop::Stop;
 use tar::EntryType;
 
 /// Maximum number of entries.
@@ -57,6 +59,7 @@ pub(crate) enum Kind {
 pub(crate) struct Unpacked<R> {
     from: R,
     left: u64,
+    stop: Stop,
 }
 
 impl<R: Read> Read for Unpacked<R> {
@@ -65,6 +68,7 @@ impl<R: Read> Read for Unpacked<R> {
             (io::ErrorKind::Interrupted, _) | (_, Some(_)) => error,
             _ => io::Error::other(image::Error::Bad(format!("it is damaged or cut off: {error}"))),
         };
+        self.stop.check()?;
         let count = self.from.read(to).map_err(damaged)?;
         self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
             let quantity = "their unpacked size".to_owned();
@@ -78,8 +82,8 @@ impl<R: Read> Read for Unpacked<R> {
 /// An archive that is being read.
 pub(crate) type Entries = TarStream<Unpacked<Box<dyn Read>>>;
 
-/// Opens an archive.
-pub(crate) fn open(path: &Path) -> io::Result<Entries> {
+/// Opens an archive, which can be read until the work is to stop.
+pub(crate) fn open(path: &Path, stop: &Stop) -> io::Result<Entries> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let left =
@@ -93,7 +97,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Entries> {
         true => Box::new(MultiGzDecoder::new(whole)),
         false => Box::new(whole),
     };
-    Ok(TarStream::new(Unpacked { from, left }))
+    Ok(TarStream::new(Unpacked { from, left, stop: stop.clone() }))
 }
 
 /// The content of the entry that was read last.
@@ -191,7 +195,7 @@ pub(crate) fn target<'a>(entry: &'a TarEntry, name: &str) -> Result<&'a str, Err
 /// # Errors
 /// [`Error::BadFiles`], [`Error::FilesTooLarge`], [`Error::Disk`].
 pub(crate) fn inspect(path: &Path) -> Result<ArchiveSummary, Error> {
-    let mut archive = open(path)?;
+    let mut archive = open(path, &Stop::default())?;
     // Sorted, because clients list files in any order. A later entry replaces an earlier one.
     let mut all: BTreeMap<String, [u8; 32]> = BTreeMap::new();
     let mut name_bytes = NameBytes::default();
@@ -364,7 +368,7 @@ pub(crate) mod tests {
             let file = tempfile::NamedTempFile::new().unwrap();
             let whole = [name, tar(&[(FILE, "a", "", 0o644, b"1")])].concat();
             std::fs::write(file.path(), whole).unwrap();
-            let names = copy::entries(file.path()).unwrap();
+            let names = copy::entries(file.path(), &Stop::default()).unwrap();
             assert_eq!(names.into_keys().collect::<Vec<_>>(), std::slice::from_ref(&long));
         }
     }

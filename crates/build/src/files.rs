@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum size of one upload, in bytes.
 pub const FILE_BYTES_MAX: u64 = 2 << 30;
@@ -21,7 +21,8 @@ pub const FILE_BYTES_MAX: u64 = 2 << 30;
 const TENANT_BYTES_MAX: u64 = 8 << 30;
 /// Maximum number of uploads of a tenant. Beyond it the oldest are removed.
 const TENANT_FILES_MAX: usize = 500;
-/// Archives that are inspected at the same time, of all tenants. Each takes one processor.
+/// Archives that are inspected, or whose entries are listed, at the same time, of all tenants. Each takes
+/// one processor.
 const INSPECTIONS_MAX: usize = 2;
 /// Length of a name, in characters.
 const NAME_LETTERS: usize = 64;
@@ -101,6 +102,12 @@ pub(crate) struct PinnedFiles {
 impl PinnedFiles {
     pub(crate) fn digests(&self) -> &[Option<String>] {
         &self.digests
+    }
+
+    /// Waits until another archive may be read, of all tenants.
+    pub(crate) async fn reading(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.files.inspections).acquire_owned().await.ok()
     }
 
     /// The archive that a step copies.

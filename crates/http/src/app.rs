@@ -2,6 +2,7 @@
 
 use crate::auth::caller::Caller;
 use crate::auth::cancellation::CancellationRegistry;
+use crate::auth::not_found_limiter::NotFoundLimiter;
 use crate::auth::tickets::Tickets;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
@@ -35,6 +36,8 @@ pub(crate) struct App {
     pub(crate) ports_domain: Option<Arc<str>>,
     /// Idle connections to programs in sandboxes.
     pub(crate) upstreams: Arc<UpstreamPool>,
+    /// Counts tokens of links that their clients seem to guess.
+    pub(crate) link_guesses: Arc<NotFoundLimiter>,
     /// Counts the requests of each tenant.
     pub(crate) limiter: Arc<Limiter>,
     /// The memory budget of responses that are built whole before they are sent.

@@ -3,6 +3,7 @@
 pub(crate) mod forward;
 pub(crate) mod headers;
 pub(crate) mod host_name;
+mod location;
 pub(crate) mod port_host;
 pub(crate) mod response_body;
 pub(crate) mod target;

@@ -12,7 +12,7 @@ mod request;
 use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::cancellation::CancellationRegistry;
-use crate::auth::not_found_limiter::NotFoundLimiter;
+use crate::auth::not_found_limiter::{LINK_GUESSES, NotFoundLimiter};
 use crate::auth::origin::ServerNames;
 use crate::auth::tickets::Tickets;
 use crate::auth::trusted_proxies::TrustedProxies;
@@ -114,6 +114,7 @@ pub async fn serve(
         tickets,
         ports_domain,
         upstreams,
+        link_guesses: Arc::new(NotFoundLimiter::new(LINK_GUESSES, refused.not_found.clone())),
         limiter,
         response_memory,
         connections: Arc::clone(&connections),

@@ -1,6 +1,7 @@
 //! Which entries of an archive a step copies, and where to. The result is another archive with the
 //! names that the files have in the sandbox.
 
+use super::stop::Stop;
 use super::{Content, Kind, NameBytes, kind, name, open, target};
 use crate::error::Error;
 use globset::{GlobBuilder, GlobMatcher};
@@ -131,10 +132,10 @@ pub(crate) struct Layout {
 }
 
 /// Reads the names of an archive. Blocks.
-pub(crate) fn entries(path: &Path) -> Result<BTreeMap<String, Kind>, Error> {
+pub(crate) fn entries(path: &Path, stop: &Stop) -> Result<BTreeMap<String, Kind>, Error> {
     let mut all = BTreeMap::new();
     let mut name_bytes = NameBytes::default();
-    let mut archive = open(path)?;
+    let mut archive = open(path, stop)?;
     while let Some(entry) = archive.next_entry()? {
         let name = name(&entry)?;
         name_bytes.add(&name)?;
@@ -205,9 +206,10 @@ impl Layout {
         from: &Path,
         to: impl Write,
         mode: Option<u32>,
+        stop: &Stop,
     ) -> Result<(), Error> {
         let mut out = Builder::new(to);
-        let mut archive = open(from)?;
+        let mut archive = open(from, stop)?;
         while let Some(entry) = archive.next_entry()? {
             let old = name(&entry)?;
             let Some(new) = self.names.get(&old) else { continue };
@@ -346,7 +348,7 @@ mod tests {
         ]);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        let names = entries(file.path()).unwrap();
+        let names = entries(file.path(), &Stop::default()).unwrap();
         let to = Destination { path: "/opt/d".to_owned(), is_directory: false };
         let layout = Layout::of(&names, &Pattern::parse("d").unwrap(), &to).unwrap().unwrap();
         assert_eq!(
@@ -358,7 +360,7 @@ mod tests {
         copies.sort_unstable();
         assert_eq!(copies, ["/opt/d/f", "/opt/d/h", "/opt/d/s"]);
         let mut out = Vec::new();
-        layout.write(file.path(), &mut out, Some(0o755)).unwrap();
+        layout.write(file.path(), &mut out, Some(0o755), &Stop::default()).unwrap();
         let mut archive = Archive::new(Cursor::new(out));
         let written: Vec<(String, u32, Option<String>, String)> = archive
             .entries()
@@ -396,9 +398,22 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         let to = Destination { path: "/h".to_owned(), is_directory: false };
-        let names = entries(file.path()).unwrap();
+        let names = entries(file.path(), &Stop::default()).unwrap();
         let layout = Layout::of(&names, &Pattern::parse("h").unwrap(), &to).unwrap().unwrap();
-        let error = layout.write(file.path(), Vec::new(), None).unwrap_err();
+        let error = layout.write(file.path(), Vec::new(), None, &Stop::default()).unwrap_err();
         assert!(error.to_string().contains("not copied"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_read_when_nobody_waits_any_more() {
+        let bytes = tar(&[(EntryType::Regular, "f", "", 0o640, b"text")]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let stop = Stop::default();
+        let waiting = stop.on_drop();
+        assert_eq!(entries(file.path(), &stop).unwrap().len(), 1);
+        drop(waiting);
+        let error = entries(file.path(), &stop).unwrap_err().to_string();
+        assert!(error.contains("nobody waits"), "{error}");
     }
 }

@@ -4,6 +4,7 @@ use super::accounts::Account;
 use super::program::quiet;
 use super::{BuildRun, Position, explain};
 use crate::archive::copy::{Destination, Layout, Pattern, entries};
+use crate::archive::stop::Stop;
 use crate::build_log::LogLevel;
 use crate::recipe::{CopyStep, PATH_BYTES_MAX};
 use bytes::Bytes;
@@ -34,8 +35,16 @@ impl BuildRun<'_> {
         let path = self.files.archive(index).ok_or("its files are not on this server")?;
         let pattern = Pattern::parse(&step.source)?;
         let to = destination(sandbox, position, &step.dest).await?;
+        let stop = Stop::default();
+        let _waiting = stop.on_drop();
         let of = path.clone();
-        let found = tokio::task::spawn_blocking(move || Layout::of(&entries(&of)?, &pattern, &to));
+        let until = stop.clone();
+        let turn = self.files.reading().await;
+        let found = tokio::task::spawn_blocking(move || {
+            let found = Layout::of(&entries(&of, &until)?, &pattern, &to);
+            drop(turn);
+            found
+        });
         let found = found.await.map_err(|error| error.to_string())?;
         let layout = found.map_err(|error| error.to_string())?;
         let layout = layout.ok_or_else(|| format!("no uploaded file matches {:?}", step.source))?;
@@ -61,7 +70,7 @@ impl BuildRun<'_> {
         let (sender, mut pieces) = mpsc::channel(PIECES_MAX);
         let writing = tokio::task::spawn_blocking(move || {
             let mut to = Pieces { held: Vec::with_capacity(PIECE_BYTES), sender };
-            layout.write(&path, &mut to, mode)
+            layout.write(&path, &mut to, mode, &stop)
         });
         let writer = sandbox.file_unpack(b"/").await;
         let mut writer = writer.map_err(|error| explain(&error))?;

@@ -11,7 +11,7 @@ use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
 
 /// Holds the key in requests of the clients of E2B and SWE-ReX.
-const API_KEY: &str = "x-api-key";
+pub(crate) const API_KEY: &str = "x-api-key";
 
 /// Looks up the keys and tickets that give access to this server.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ fn secret<'a>(uri: &Uri, headers: &'a HeaderMap) -> Option<&'a str> {
 }
 
 /// Whether the clients of a path send their key in `X-API-Key`.
-fn has_own_header(path: &str) -> bool {
+pub(crate) fn has_own_header(path: &str) -> bool {
     e2b::routes::owns(path) || swerex::routes::owns(path)
 }
 

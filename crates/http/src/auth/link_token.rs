@@ -54,6 +54,11 @@ pub(crate) fn text(
     format!("{MARK}{tenant}{MARK}{sandbox}{MARK}{port}{MARK}{chosen}")
 }
 
+/// Whether a token has the form of one that a client has chosen.
+pub(crate) fn is_chosen(text: &str) -> bool {
+    text.starts_with(MARK)
+}
+
 /// What the token of a URL says, before it is verified.
 pub(crate) fn unverified(text: &str) -> Option<SignedLink> {
     Some(Claim::parse(text)?.link(None, 0))

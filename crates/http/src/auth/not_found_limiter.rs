@@ -17,6 +17,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The default limit for one caller or address per window. A correct client never sends a thousand
 /// requests for unknown ids per second for ten seconds.
 pub const NOT_FOUND_LIMIT: u32 = 10_000;
+/// How many wrong tokens that clients have chosen for links an address may send per window.
+pub(crate) const LINK_GUESSES: u32 = 100;
 /// How many callers and addresses have a counter of their own; the rest share one.
 const REQUESTERS_MAX: usize = 4096;
 

@@ -7,14 +7,17 @@
 
 use crate::auth::caller::Caller;
 use crate::auth::link_token;
+use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Peer;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 use sha2::{Digest, Sha256};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 
 /// The longest lifetime: thirty days.
@@ -119,9 +122,30 @@ pub(crate) fn unverified(token: &str) -> Option<SignedLink> {
 }
 
 /// Checks the token of a link, signed or chosen by a client, and returns what it grants access to
-/// now.
-pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
-    verify_signed(service, token).or_else(|| link_token::verify(service, token))
+/// now. An address that has sent too many wrong tokens of the second kind is refused before its token is
+/// looked at, so that a right guess does not help it.
+///
+/// # Errors
+/// 429.
+pub(crate) fn verify(
+    service: &Service,
+    guesses: &NotFoundLimiter,
+    client: Option<&Peer>,
+    token: &str,
+) -> Result<Option<SignedLink>, ApiError> {
+    let signed = verify_signed(service, token);
+    if signed.is_some() || !link_token::is_chosen(token) {
+        return Ok(signed);
+    }
+    let address = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+    let client = Requester::Address(address);
+    let now = Instant::now();
+    guesses.check(&client, now)?;
+    let link = link_token::verify(service, token);
+    if link.is_none() {
+        guesses.record(client, now);
+    }
+    Ok(link)
 }
 
 /// Checks a signed token, and returns what it grants access to now.

@@ -161,7 +161,9 @@ impl Arrivals {
                 self.authenticate_e2b(&target.sandbox, &mut request).await?;
             } else {
                 let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
-                let link = port_link::verify(&self.app.service, token);
+                let app = &self.app;
+                let client = request.extensions().get();
+                let link = port_link::verify(&app.service, &app.link_guesses, client, token)?;
                 request.extensions_mut().insert(link.ok_or_else(port_link::bad_link)?);
             }
         }

@@ -1,5 +1,6 @@
 //! A request on its way to another node.
 
+use crate::auth::authenticator::{API_KEY, has_own_header};
 use crate::auth::caller::Caller;
 use crate::auth::tickets;
 use crate::connection::connections::ClientConnection;
@@ -119,7 +120,13 @@ impl Outgoing {
         let authorization = sent.get(header::AUTHORIZATION).cloned();
         STRIPPED.iter().for_each(|name| drop(sent.remove(name)));
         match &self.head.port_label {
-            None => STRIPPED_WITHOUT_HOST.iter().for_each(|name| drop(sent.remove(name))),
+            None => {
+                STRIPPED_WITHOUT_HOST.iter().for_each(|name| drop(sent.remove(name)));
+                // Elsewhere the header is for the program behind a port.
+                if has_own_header(self.parts.uri.path()) {
+                    sent.remove(API_KEY);
+                }
+            }
             Some(_) => {
                 if let Some(value) = authorization.filter(|_| self.keep_authorization) {
                     sent.insert(header::AUTHORIZATION, value);

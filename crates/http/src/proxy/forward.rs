@@ -14,6 +14,7 @@ use crate::foundation::extensions::Proxied;
 use crate::foundation::trace;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::permit_body::hold_permit;
+use crate::proxy::location::Asked;
 use crate::proxy::target::Target;
 use crate::proxy::{headers, response_body, tunnel};
 use crate::ws::upgrade::handshake;
@@ -56,6 +57,7 @@ pub(crate) async fn forward(
         handshake(&parts.method, &parts.headers)?;
     }
     let mut parts = headers::rewrite_request(parts, &target, upgrade.is_some())?;
+    let original = Asked::of(&parts);
     let span = info_span!(target: TRACE_TARGET, "port", otel.kind = "client", isolet.port = i64::from(target.port));
     trace::propagate(&span, &mut parts.headers);
     let exchange = Exchange { app: &app, sandbox: &sandbox, port: target.port };
@@ -71,7 +73,7 @@ pub(crate) async fn forward(
     if switched != upgrade.is_some() && switched {
         return Err(bad_answer(target.port, "it switched protocols without a request to do so"));
     }
-    headers::rewrite_response(&mut head, &target)
+    headers::rewrite_response(&mut head, &target, &original)
         .map_err(|problem| bad_answer(target.port, problem))?;
     head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
     match upgrade {

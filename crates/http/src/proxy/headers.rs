@@ -7,6 +7,7 @@
 use crate::auth::tickets;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{Peer, Scheme};
+use crate::proxy::location::{self, Asked};
 use crate::proxy::target::{COOKIE, TOKEN, Target, UrlKind};
 use axum::http::uri::PathAndQuery;
 use axum::http::{
@@ -47,7 +48,7 @@ const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
     HeaderName::from_static("report-to"),
 ];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 /// The most names in a `Connection` header.
@@ -199,9 +200,10 @@ fn remove_port_cookie(headers: &mut HeaderMap) {
 }
 
 /// Rewrites the response for the client; the error says why it cannot be forwarded.
-pub(crate) fn rewrite_response(
+pub(super) fn rewrite_response(
     head: &mut response::Parts,
     target: &Target,
+    asked: &Asked,
 ) -> Result<(), &'static str> {
     let headers = &mut head.headers;
     let both = headers.contains_key(header::TRANSFER_ENCODING)
@@ -221,7 +223,7 @@ pub(crate) fn rewrite_response(
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     }
-    rewrite_location(headers, target);
+    location::rewrite(headers, target, asked);
     match &target.entry {
         UrlKind::Host { .. } => confine_cookies(headers),
         UrlKind::Path(_) | UrlKind::Link(_) => {
@@ -244,27 +246,6 @@ fn merge_content_length(headers: &mut HeaderMap) {
     let length = words(headers, &header::CONTENT_LENGTH).next().map(HeaderValue::from_str);
     if let Some(Ok(length)) = length {
         headers.insert(header::CONTENT_LENGTH, length);
-    }
-}
-
-/// Rewrites a redirect to an address that the program believes to be its own.
-fn rewrite_location(headers: &mut HeaderMap, target: &Target) {
-    let Some(location) = headers.get(header::LOCATION).and_then(|it| it.to_str().ok()) else {
-        return;
-    };
-    let port = target.port;
-    let own = ["localhost", "127.0.0.1", "[::1]"].into_iter().find_map(|host| {
-        let rest = location.strip_prefix(&format!("http://{host}:{port}"))?;
-        (rest.is_empty() || rest.starts_with(['/', '?', '#'])).then_some(rest)
-    });
-    let rooted = location.starts_with('/') && !location.starts_with("//");
-    let Some(rest) = own.or(rooted.then_some(location)) else { return };
-    let slash = if rest.starts_with('/') { "" } else { "/" };
-    let moved = format!("{}{slash}{rest}", target.entry.prefix());
-    // `//x` would be another host.
-    let moved = if moved.starts_with("//") { format!("/.{moved}") } else { moved };
-    if let Ok(moved) = HeaderValue::try_from(moved) {
-        headers.insert(header::LOCATION, moved);
     }
 }
 

@@ -63,11 +63,13 @@ fn authorize(
         None => authenticator.caller_of_key(headers)?,
     };
     let entry = UrlKind::Host { keep_authorization: known.is_none(), own_page: own_page(request) };
-    let opened = |token: &str| {
-        let link = port_link::verify(&app.service, token)?;
-        let right = host_name::label(&link.caller.tenant, &link.sandbox, link.port).as_deref()
-            == Some(name);
-        right.then_some(link)
+    let client = request.extensions().get();
+    let opened = |token: &str| -> Result<Option<SignedLink>, ApiError> {
+        let link = port_link::verify(&app.service, &app.link_guesses, client, token)?;
+        Ok(link.filter(|link| {
+            let own = host_name::label(&link.caller.tenant, &link.sandbox, link.port);
+            own.as_deref() == Some(name)
+        }))
     };
     let entered = |link: SignedLink, token: Option<String>| {
         let ends = Some(Instant::now() + link.time_left());
@@ -75,12 +77,14 @@ fn authorize(
         Admission { caller: link.caller, target, token }
     };
     if let Some(token) = token(uri) {
-        let link = opened(token).ok_or_else(port_link::bad_link)?;
+        let link = opened(token)?.ok_or_else(port_link::bad_link)?;
         return Ok(entered(link, Some(token.to_owned())));
     }
-    if let Some(link) = cookies(headers).find_map(opened) {
-        check_same_origin(request)?;
-        return Ok(entered(link, None));
+    for token in cookies(headers) {
+        if let Some(link) = opened(token)? {
+            check_same_origin(request)?;
+            return Ok(entered(link, None));
+        }
     }
     let caller = known.ok_or_else(port_link::bad_link)?;
     if caller.read_only {

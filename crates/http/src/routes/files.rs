@@ -230,7 +230,7 @@ async fn answer(
     if let Some(wanted) = changes::wanted(query, &path, &wish)? {
         let filter = WatchFilter::of(query)?;
         let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
-        let changed = changes::find(&sandbox, wanted, &filter).await?;
+        let changed = changes::find(&sandbox, wanted, filter).await?;
         return Ok(Json(DirectoryOrSearch::Changes(changed)).into_response());
     }
     let watched = query.flag("watch")?;

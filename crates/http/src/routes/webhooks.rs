@@ -77,14 +77,15 @@ pub(crate) async fn create(
 
 /// List webhooks
 ///
-/// Returns the webhooks of the caller's tenant without their secrets, oldest first.
+/// Returns the webhooks of the caller's tenant without their secrets, oldest first. A read-only key sees
+/// only scheme and host of their URLs, whose paths are secrets of many receivers.
 #[utoipa::path(
     get, path = "/v1/webhooks", operation_id = "webhooks_list", tag = "webhooks",
     responses((status = 200, description = "The webhooks.", body = Vec<WebhookView>))
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<WebhookView>> {
     let all = app.webhooks.list(caller.tenant.as_str());
-    Json(all.into_iter().map(WebhookView::from).collect())
+    Json(all.into_iter().map(|info| WebhookView::from(info).for_caller(&caller)).collect())
 }
 
 /// Get a webhook
@@ -100,7 +101,8 @@ pub(crate) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<WebhookView>, ApiError> {
-    Ok(Json(app.webhooks.get(caller.tenant.as_str(), &id)?.into()))
+    let view = WebhookView::from(app.webhooks.get(caller.tenant.as_str(), &id)?);
+    Ok(Json(view.for_caller(&caller)))
 }
 
 /// Change a webhook

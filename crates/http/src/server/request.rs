@@ -305,7 +305,9 @@ fn admit(
         // it.
         origin::host(&shared.names, at, uri, headers)?;
         let token = port_link::token_in_path(uri.path()).unwrap_or_default();
-        let link = port_link::verify(&shared.app.service, token);
+        let app = &shared.app;
+        let client = request.extensions().get();
+        let link = port_link::verify(&app.service, &app.link_guesses, client, token)?;
         return link.map(Admission::Link).ok_or_else(port_link::bad_link);
     }
     origin::check(&shared.names, at, uri, headers)?;

@@ -9,7 +9,7 @@ mod stored;
 
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
-pub use changes::{ChangeQuery, FileChanges};
+pub use changes::{Admits, ChangeQuery, FileChanges};
 
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::live::disk_quota::TenantSpace;

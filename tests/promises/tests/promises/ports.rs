@@ -193,6 +193,8 @@ fn t8_no_redirect_is_followed_and_local_ones_are_rewritten() {
         ("http://localhost:80000/x", "http://localhost:80000/x".to_owned()),
         ("/next?a=b", format!("{prefix}/next?a=b")),
         ("next", "next".to_owned()),
+        ("../../../../v1/sandboxes/other", format!("{prefix}/v1/sandboxes/other")),
+        ("/../../../other", format!("{prefix}/other")),
         ("http://localhost:8000", format!("{prefix}/")),
         ("http://127.0.0.1:8000/a", format!("{prefix}/a")),
     ] {

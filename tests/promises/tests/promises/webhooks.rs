@@ -529,7 +529,7 @@ fn wh1_a_webhook_receives_what_it_asked_for() {
     receiver.wait_for(2);
     // A read-only key reads.
     let reader = Http::new(server.port(), Some(&reader));
-    reader.get("/v1/webhooks").expect(200);
+    assert!(reader.get("/v1/webhooks").expect(200).text().contains("127.0.0.1/…"));
     reader.post("/v1/webhooks", &json!({"url": receiver.url()})).expect(403);
     change(&reader, &id(&made), &json!({"enabled": false})).expect(403);
     for bad in [

@@ -183,3 +183,20 @@ fn a_chosen_token_opens_the_host_name_of_its_port() {
     let elsewhere = Http::new(port, None).with("host", &format!("8001-demo.ports.example:{port}"));
     elsewhere.get(&format!("/echo?isolet-token={token}")).expect(401);
 }
+
+/// A right guess does not help an address that has guessed too often.
+/// Promises: O14.
+#[test]
+fn tokens_cannot_be_found_by_trial() {
+    let server = Server::start();
+    let sandbox = guest(server.http());
+    let token = link(&sandbox, &chosen(TOKEN))["token"].as_str().expect("a token").to_owned();
+    assert_eq!(opened(&server, &token), 200);
+    let guess = |n: usize| opened(&server, &format!("~default~demo~8000~guess-{n:012}"));
+    let refused = (0..150).find(|n| guess(*n) == 429);
+    assert!(refused.is_some_and(|n| (50..=100).contains(&n)), "{refused:?}");
+    assert_eq!(opened(&server, &token), 429, "also the right one, for some seconds");
+    // Signed links and keys are not concerned.
+    let signed = link(&sandbox, &json!({"port": 8000}))["token"].as_str().expect("one").to_owned();
+    assert_eq!(opened(&server, &signed), 200);
+}

@@ -11,6 +11,7 @@ use isolet_sandbox::Sandbox;
 use isolet_sandbox::files::{ChangeKind, ChangeQuery, ChangedFile, Version};
 use isolet_wire::request::WalkOptions;
 use serde::Serialize;
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The query parameter with the version.
@@ -86,10 +87,11 @@ pub(super) fn wanted(
 pub(super) async fn find(
     sandbox: &Sandbox,
     query: ChangeQuery,
-    filter: &WatchFilter,
+    filter: WatchFilter,
 ) -> Result<ChangesView, ApiError> {
     let base = query.path.clone();
-    let found = sandbox.file_changes(query, &|path: &[u8]| filter.admits_path(path)).await?;
+    let admits = Arc::new(move |path: &[u8]| filter.admits_path(path));
+    let found = sandbox.file_changes(query, admits).await?;
     let changes = found.changes.iter().map(|one| ChangedView::of(&base, one)).collect();
     Ok(ChangesView { version: found.version.to_string(), changes, more: found.more })
 }

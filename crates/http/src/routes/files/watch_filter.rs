@@ -18,17 +18,22 @@ const PATTERNS_MAX: usize = 16;
 /// The longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Patterns of one parameter. One without a slash matches names, one with a slash matches paths
-/// relative to the watched directory.
-#[derive(Debug)]
-struct Patterns {
-    names: GlobSet,
-    paths: GlobSet,
+/// Whether patterns match a path only, or also everything below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Path,
+    Below,
 }
+
+/// Patterns of one parameter. One without a slash matches names, one with a slash matches paths
+/// relative to the watched directory. All are matched with the whole path in one pass, because a path
+/// can have thousands of parts.
+#[derive(Debug)]
+struct Patterns(GlobSet);
 
 impl Patterns {
     /// Parses the values of a parameter; `None` if there are none.
-    fn of(query: &Query<'_>, name: &str) -> Result<Option<Self>, ApiError> {
+    fn of(query: &Query<'_>, name: &str, reach: Reach) -> Result<Option<Self>, ApiError> {
         let all = query.list(name)?;
         if all.is_empty() {
             return Ok(None);
@@ -36,35 +41,31 @@ impl Patterns {
         if all.len() > PATTERNS_MAX {
             return Err(query::bad_parameter(name, "at most 16 patterns"));
         }
-        let mut names = GlobSetBuilder::new();
-        let mut paths = GlobSetBuilder::new();
+        let mut set = GlobSetBuilder::new();
         for pattern in &all {
             if pattern.is_empty() || pattern.len() > PATTERN_BYTES_MAX {
                 return Err(query::bad_parameter(name, "1 to 256 bytes"));
             }
-            let built = GlobBuilder::new(pattern).literal_separator(true).build();
-            let glob = built.map_err(|error| query::bad_parameter(name, &error.to_string()))?;
-            if pattern.contains('/') {
-                paths.add(glob)
-            } else {
-                names.add(glob)
+            let bad = |error: globset::Error| query::bad_parameter(name, &error.to_string());
+            let glob =
+                |text: &str| GlobBuilder::new(text).literal_separator(true).build().map_err(bad);
+            // Its own text first, so that an error names it.
+            glob(pattern)?;
+            let whole = match pattern.contains('/') {
+                true => pattern.clone(),
+                false => format!("**/{pattern}"),
             };
+            set.add(glob(&whole)?);
+            if reach == Reach::Below {
+                set.add(glob(&format!("{whole}/**"))?);
+            }
         }
-        let build = |set: GlobSetBuilder| {
-            set.build().map_err(|error| query::bad_parameter(name, &error.to_string()))
-        };
-        Ok(Some(Self { names: build(names)?, paths: build(paths)? }))
+        let set = set.build();
+        set.map(|set| Some(Self(set))).map_err(|e| query::bad_parameter(name, &e.to_string()))
     }
 
-    fn match_path(&self, path: &[u8]) -> bool {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        self.names.is_match(as_path(name)) || self.paths.is_match(as_path(path))
-    }
-
-    /// Whether the path or a directory above it matches.
-    fn match_part(&self, path: &[u8]) -> bool {
-        let ends = (0..path.len()).filter(|at| path[*at] == b'/').chain([path.len()]);
-        ends.into_iter().any(|end| self.match_path(&path[..end]))
+    fn matches(&self, path: &[u8]) -> bool {
+        self.0.is_match(as_path(path))
     }
 }
 
@@ -81,13 +82,14 @@ pub(super) struct WatchFilter {
 
 impl WatchFilter {
     pub(super) fn of(query: &Query<'_>) -> Result<Self, ApiError> {
-        Ok(Self { include: Patterns::of(query, INCLUDE)?, exclude: Patterns::of(query, EXCLUDE)? })
+        let include = Patterns::of(query, INCLUDE, Reach::Path)?;
+        Ok(Self { include, exclude: Patterns::of(query, EXCLUDE, Reach::Below)? })
     }
 
     /// Whether the client wants to know of changes of a path.
     pub(super) fn admits_path(&self, path: &[u8]) -> bool {
-        self.include.as_ref().is_none_or(|include| include.match_path(path))
-            && !self.exclude.as_ref().is_some_and(|exclude| exclude.match_part(path))
+        self.include.as_ref().is_none_or(|include| include.matches(path))
+            && !self.exclude.as_ref().is_some_and(|exclude| exclude.matches(path))
     }
 
     /// Whether the client receives a change: always one that concerns the watch itself, and a move if
@@ -137,6 +139,12 @@ mod tests {
             ("exclude=a/tmp", "a/tmp/x", false),
             ("exclude=a/tmp", "b/a/tmp/x", true),
             ("include=*.rs&exclude=target", "target/b.rs", false),
+            ("include=a*", "b/abc", true),
+            ("include=a*", "a/b", false),
+            ("exclude=a*", "x/abc/d/e", false),
+            ("exclude=**/tmp", "x/tmp/y/z", false),
+            ("exclude={a,b}", "x/b/c", false),
+            ("exclude=*", "x", false),
         ];
         for (query, path, expected) in cases {
             let filter = filter(query).unwrap();

@@ -1,6 +1,8 @@
 //! Bodies of the calls of webhooks.
 
+use crate::auth::caller::Caller;
 use crate::foundation::json::not_null;
+use axum::http::Uri;
 use isolet_webhook::{
     Disabled, DisabledReason, NewWebhook, TestResult, WebhookChange, WebhookInfo,
 };
@@ -13,7 +15,7 @@ use utoipa::ToSchema;
 pub(crate) struct WebhookView {
     /// The id.
     id: String,
-    /// The URL that events are sent to.
+    /// The URL that events are sent to. For a read-only key only its scheme and host.
     url: String,
     /// The events that it receives: names, and patterns such as `sandbox.*`.
     events: Vec<String>,
@@ -89,6 +91,25 @@ impl From<Disabled> for DisabledView {
         };
         Self { reason, at_ms: disabled.at_ms }
     }
+}
+
+impl WebhookView {
+    /// What a caller may see. The URLs of many receivers are secrets, with which a key that may only read
+    /// could send to them.
+    pub(crate) fn for_caller(mut self, caller: &Caller) -> Self {
+        if caller.read_only {
+            self.url = origin(&self.url);
+            self.delivery.last_error = None;
+        }
+        self
+    }
+}
+
+/// Scheme and host of a URL.
+fn origin(url: &str) -> String {
+    let parsed = url.parse::<Uri>().ok();
+    let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?)));
+    parts.map_or_else(String::new, |(scheme, host)| format!("{scheme}://{host}/…"))
 }
 
 impl From<WebhookInfo> for WebhookView {

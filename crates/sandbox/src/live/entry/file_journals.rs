@@ -16,15 +16,17 @@ use journal::{Delta, FileJournal, Version};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of journals of one sandbox.
 const JOURNALS_MAX: usize = 16;
 /// Maximum size of the journals of all sandboxes, in bytes.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Maximum number of directories of one sandbox that are read at once. A reading that is not in its
+/// Maximum number of directories that are read at once, of all sandboxes. A reading that is not in its
 /// journal yet takes up to about 30 MiB, which the limits of journals do not count.
-const READINGS_MAX: usize = 2;
+const READINGS_MAX: usize = 8;
+/// Maximum number of directories of one tenant that are read at once.
+const TENANT_READINGS_MAX: usize = 2;
 /// How long a journal is held without being used, in ms.
 const IDLE_MS: i64 = 60 * 60 * 1000;
 
@@ -123,29 +125,15 @@ fn random() -> u64 {
 }
 
 /// The journals of one sandbox.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FileJournals {
     /// The one that was used last is at the end.
     all: Mutex<Vec<Arc<Journal>>>,
-    readings: Semaphore,
-}
-
-impl Default for FileJournals {
-    fn default() -> Self {
-        Self { all: Mutex::default(), readings: Semaphore::new(READINGS_MAX) }
-    }
 }
 
 impl FileJournals {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Journal>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until another directory of the sandbox may be read. The result is held until the reading
-    /// is in its journal.
-    pub(crate) async fn reading(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.readings.acquire().await.ok()
     }
 
     /// The journal of a directory; `None` if there is none.
@@ -178,11 +166,44 @@ fn take(all: &mut Vec<Arc<Journal>>, key: &JournalKey) -> Option<Arc<Journal>> {
     Some(found)
 }
 
-/// The memory of the journals of all sandboxes.
-#[derive(Debug, Default)]
-pub(crate) struct JournalMemory(Mutex<Vec<Weak<Journal>>>);
+/// The memory of the journals of all sandboxes, and of the readings that are not in them yet.
+#[derive(Debug)]
+pub(crate) struct JournalMemory {
+    journals: Mutex<Vec<Weak<Journal>>>,
+    readings: Arc<Semaphore>,
+    tenants: Mutex<BTreeMap<TenantId, Arc<Semaphore>>>,
+}
+
+impl Default for JournalMemory {
+    fn default() -> Self {
+        let readings = Arc::new(Semaphore::new(READINGS_MAX));
+        Self { journals: Mutex::default(), readings, tenants: Mutex::default() }
+    }
+}
+
+/// The right to read a directory, until the reading is in its journal.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    _of_tenant: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
 
 impl JournalMemory {
+    /// Waits until another directory may be read for a tenant.
+    pub(crate) async fn reading(&self, tenant: &TenantId) -> Result<Reading, AcquireError> {
+        let own = {
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that nothing uses are not kept.
+            tenants.retain(|_, own| Arc::strong_count(own) > 1);
+            let new = || Arc::new(Semaphore::new(TENANT_READINGS_MAX));
+            Arc::clone(tenants.entry(tenant.clone()).or_insert_with(new))
+        };
+        // The one of the tenant first, so that its waiting calls do not hold what others could use.
+        let of_tenant = own.acquire_owned().await?;
+        let of_all = Arc::clone(&self.readings).acquire_owned().await?;
+        Ok(Reading { _of_tenant: of_tenant, _of_all: of_all })
+    }
+
     /// Counts a journal that has just been read, and drops others until all are within the limit.
     pub(crate) fn make_room(&self, read: &Arc<Journal>) {
         self.make_room_within(read, BYTES_MAX);
@@ -196,7 +217,7 @@ impl JournalMemory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Journal>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.journals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make_room_within(&self, read: &Arc<Journal>, bytes_max: usize) {
@@ -299,6 +320,21 @@ mod tests {
         assert!(is_held(&small), "the other tenant's journal is the oldest, and stays");
         assert!(!is_held(&large[0]) && is_held(&large[1]));
         assert_eq!(large[0].update(files(1), false), None, "a dropped journal does not go on");
+    }
+
+    #[tokio::test]
+    async fn a_tenant_leaves_readings_to_others() {
+        let memory = JournalMemory::default();
+        let mut own = Vec::new();
+        for _ in 0..TENANT_READINGS_MAX {
+            own.push(memory.reading(&tenant("a")).await.expect("a place"));
+        }
+        let soon = std::time::Duration::from_millis(10);
+        let third = tokio::time::timeout(soon, memory.reading(&tenant("a"))).await;
+        assert!(third.is_err(), "it waits");
+        assert!(memory.reading(&tenant("b")).await.is_ok());
+        drop(own);
+        assert!(memory.reading(&tenant("a")).await.is_ok());
     }
 
     #[test]

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// Minimum length of a token. Requests with wrong tokens are limited, so it cannot be found by trial.
+/// Minimum length of a token. An address can try ten in a second, so a random one of this length cannot be
+/// found by trial; one of words can.
 pub const TOKEN_LETTERS_MIN: usize = 16;
 /// Maximum length of a token.
 pub const TOKEN_LETTERS_MAX: usize = 64;

@@ -5,8 +5,8 @@
 //! kernel reports no write through a memory mapping, and none through a hard link elsewhere.
 
 use crate::agent_client::wire::AgentEvent;
-use crate::live::entry::file_journals::JournalKey;
 use crate::live::entry::file_journals::journal::{ChangedFile, Delta, Version};
+use crate::live::entry::file_journals::{Journal, JournalKey, Reading};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::sandbox::Sandbox;
@@ -14,9 +14,16 @@ use crate::sandbox::files::{fault, next_event};
 use isolet_wire::request::{FINGERPRINTS_MAX, FileRequest};
 use isolet_wire::response::{AgentResponse, FileFingerprint, RefusalReason};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Maximum size of the paths of all files of one directory, in bytes.
 const PATHS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long the reading of a directory may take, and how long a call waits for others of the tenant.
+const READING_WAIT: Duration = Duration::from_secs(60);
+
+/// Whether a client wants to know of changes of a path.
+pub type Admits = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// Which changes to find.
 #[derive(Debug, Clone)]
@@ -57,7 +64,7 @@ impl Sandbox {
     pub async fn file_changes(
         &self,
         query: ChangeQuery,
-        admits: &(dyn Fn(&[u8]) -> bool + Sync),
+        admits: Admits,
     ) -> Result<FileChanges, Error> {
         let ChangeQuery { path, recursive, since, limit } = query;
         let scope = self.scope.as_ref().map(Arc::downgrade);
@@ -66,10 +73,10 @@ impl Sandbox {
         let Some(version) = since else {
             let found = journals.find(&key);
             let _turn = match &found {
-                Some(journal) => Some(journal.turn.lock().await),
+                Some(journal) => Some(in_time(journal.turn.lock()).await?),
                 None => None,
             };
-            let _reading = journals.reading().await;
+            let _reading = self.reading_turn().await?;
             let files = self.fingerprints(&path, recursive).await?;
             // Only now, so that a directory that cannot be read displaces no journal. If two calls
             // begin at once, some changes may be reported twice.
@@ -83,20 +90,42 @@ impl Sandbox {
         };
         let expired = || Error::VersionExpired(version.to_string());
         let journal = journals.find(&key).ok_or_else(expired)?;
-        let _turn = journal.turn.lock().await;
-        let known = journal.since(version, limit, admits).ok_or_else(expired)?;
+        let _turn = in_time(journal.turn.lock()).await?;
+        let look = |journal: &Arc<Journal>| {
+            let journal = Arc::clone(journal);
+            let admits = Arc::clone(&admits);
+            blocking(move || journal.since(version, limit, &*admits))
+        };
+        let known = look(&journal).await?.ok_or_else(expired)?;
         if known.more {
             return Ok(known.into());
         }
-        let _reading = journals.reading().await;
+        let _reading = self.reading_turn().await?;
         let files = self.fingerprints(&path, recursive).await?;
         let updated = Arc::clone(&journal);
         blocking(move || updated.update(files, false)).await?.ok_or_else(expired)?;
         self.inner.journal_memory.make_room(&journal);
-        Ok(journal.since(version, limit, admits).ok_or_else(expired)?.into())
+        Ok(look(&journal).await?.ok_or_else(expired)?.into())
+    }
+
+    /// Waits until the tenant may read another directory.
+    async fn reading_turn(&self) -> Result<Reading, Error> {
+        let reading = in_time(self.inner.journal_memory.reading(&self.entry.tenant)).await?;
+        reading.map_err(|error| Error::Fault(error.to_string()))
     }
 
     async fn fingerprints(
+        &self,
+        path: &[u8],
+        recursive: bool,
+    ) -> Result<Vec<FileFingerprint>, Error> {
+        timeout(READING_WAIT, self.read_fingerprints(path, recursive)).await.unwrap_or_else(|_| {
+            let message = "its files were not read within 60 s; ask for a directory below it";
+            Err(Error::Refused { reason: RefusalReason::TooLarge, message: message.to_owned() })
+        })
+    }
+
+    async fn read_fingerprints(
         &self,
         path: &[u8],
         recursive: bool,
@@ -123,4 +152,12 @@ impl Sandbox {
             }
         }
     }
+}
+
+/// Waits for calls of the same tenant.
+async fn in_time<T>(wait: impl Future<Output = T>) -> Result<T, Error> {
+    timeout(READING_WAIT, wait).await.map_err(|_| {
+        let message = "too many directories are being read for this tenant; send the request again";
+        Error::Refused { reason: RefusalReason::TooMany, message: message.to_owned() }
+    })
 }

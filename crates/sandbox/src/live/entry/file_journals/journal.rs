@@ -12,6 +12,7 @@
 use isolet_wire::response::{FileFingerprint, FileKind};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Maximum number of changes that are held.
 pub(crate) const CHANGES_MAX: usize = 100_000;
@@ -19,6 +20,10 @@ pub(crate) const CHANGES_MAX: usize = 100_000;
 const CHANGES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum size of all paths in one answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How long one answer may be looked for. What it did not look at is in the next one.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+/// Changes that are looked at before the time is.
+const LOOKED_AT_ONCE: u64 = 16;
 /// Approximate size of one file or change besides its path, in bytes.
 const ENTRY_BYTES: usize = 80;
 
@@ -145,8 +150,9 @@ impl FileJournal {
         }
     }
 
-    /// The changes after `version` whose paths `admits` accepts, of at most `limit` paths; `None` if
-    /// the version is of another journal, or its changes are not held any more.
+    /// The changes after `version` whose paths `admits` accepts, of at most `limit` paths and those that
+    /// are found in [`LOOK_MAX`]; `None` if the version is of another journal, or its changes are not held
+    /// any more.
     pub(crate) fn since(
         &self,
         version: Version,
@@ -160,6 +166,7 @@ impl FileJournal {
         let mut paths: BTreeMap<&[u8], Net> = BTreeMap::new();
         let mut bytes = 0;
         let mut next = version.next;
+        let end = Instant::now() + LOOK_MAX;
         for one in self.changes.range((version.next - first) as usize..) {
             if admits(&one.path) {
                 if !paths.contains_key(one.path.as_slice()) {
@@ -172,6 +179,9 @@ impl FileJournal {
                 paths.entry(&one.path).or_insert_with(|| Net::before(one)).add(one);
             }
             next += 1;
+            if (next - version.next).is_multiple_of(LOOKED_AT_ONCE) && Instant::now() >= end {
+                break;
+            }
         }
         let changes = paths.into_iter().filter_map(|(path, net)| net.changed(path)).collect();
         let version = Version { epoch: self.epoch, next };
