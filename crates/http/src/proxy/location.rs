@@ -72,9 +72,11 @@ fn moved(location: &str, target: &Target, asked: &Asked) -> Moved {
     }
     let scheme = plain.split(['/', '?', '#']).next().unwrap_or_default().split_once(':');
     if let Some((scheme, _)) = scheme {
-        let rest = plain[scheme.len() + 1..].trim_start_matches('/');
         let is_http = ["http", "https"].iter().any(|own| scheme.eq_ignore_ascii_case(own));
-        return if is_http && is_here(rest, asked) { Moved::Nowhere } else { Moved::Unchanged };
+        // Without `//` it is a path on the client's own host.
+        let rest = plain[scheme.len() + 1..].strip_prefix("//");
+        let is_here = rest.is_none_or(|rest| is_here(rest.trim_start_matches('/'), asked));
+        return if is_http && is_here { Moved::Nowhere } else { Moved::Unchanged };
     }
     if plain.starts_with('/') {
         return Moved::To(below(prefix, &without_dots(&plain)));
