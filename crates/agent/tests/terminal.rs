@@ -22,14 +22,19 @@ fn refused(agent: &Agent, attach_options: AttachTerminal) -> (RefusalReason, Str
     }
 }
 
-/// Waits until `sleep`, started by bash, runs in the foreground: the terminal's keys reach it from
-/// then on.
+/// Waits until `sleep`, started by bash, runs in the foreground.
 fn sleeps(pid: i32) {
-    until("sleep runs", || {
+    waits(pid, "sleep");
+}
+
+/// Waits until a program, started by bash, runs in the foreground and waits: the terminal's keys reach it
+/// from then on.
+fn waits(pid: i32, name: &str) {
+    until("it runs", || {
         let pids = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         pids.unwrap_or_default().split(' ').any(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let Some((_, fields)) = stat.split_once("(sleep) ") else { return false };
+            let Some((_, fields)) = stat.split_once(&format!("({name}) ")) else { return false };
             let fields: Vec<&str> = fields.split(' ').collect();
             // State, parent, group, session, terminal, the terminal's foreground group.
             fields[0] == "S" && fields[2] == fields[5]
@@ -80,6 +85,8 @@ fn control_c_and_control_z_and_jobs_work() {
     assert_eq!(screen.line("jobs"), "");
     screen.type_in("cat\n");
     screen.until("cat\n");
+    // What is typed before is not echoed: bash has no echo while it edits a line.
+    waits(screen.attached.pid, "cat");
     screen.type_in("x\n");
     screen.until("x\nx\n");
     screen.type_in("a\x04\x04");

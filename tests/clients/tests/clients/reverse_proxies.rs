@@ -19,16 +19,19 @@ const PORTS_DOMAIN: &str = "ports.example";
 const CERTIFICATE: &str = "/etc/letsencrypt/live/box.example/fullchain.pem";
 const KEY: &str = "/etc/letsencrypt/live/box.example/privkey.pem";
 const UPSTREAM: &str = "127.0.0.1:7300";
+/// The part of the page that begins with the settings of a server behind a proxy.
+const PROXIES: &str = "\n## Trusted proxies\n";
 /// The size of the upload: a gigabyte under `make soak`.
 const UPLOAD_MIB: (usize, usize) = (64, 1024);
 const MIB: usize = 1 << 20;
 /// The limit of either direction: 4 MiB/s on a loaded machine, for the gigabyte.
 const TRANSFER_MAX: Duration = Duration::from_secs(256);
 
-/// The first code block of this language in docs/tls.md.
+/// The first code block of this language about proxies in docs/tls.md.
 fn block(language: &str) -> String {
     let page = fs::read_to_string(checkout().join("docs/tls.md")).expect("the page is there");
-    let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has the block");
+    let (_, rest) = page.split_once(PROXIES).expect("the page has the heading");
+    let (_, rest) = rest.split_once(&format!("```{language}\n")).expect("the page has the block");
     rest.split_once("```").expect("the block ends").0.to_owned()
 }
 
