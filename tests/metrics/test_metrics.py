@@ -109,7 +109,7 @@ def test_mt3_every_query_of_the_dashboard_and_the_alerts_has_data(load: Load, pr
         assert not missing, "\n".join(f"{title}: {query}" for title, query in missing.items())
     groups = prometheus.get("/rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    assert len(rules) == 16
+    assert len(rules) == 17
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
     assert not firing, firing
