@@ -32,7 +32,9 @@ async def test_a_webhook_is_created_tested_changed_and_deleted(
 
     changed = await client.update_webhook(made.id, events=["*"], enabled=False)
     assert (changed.url, changed.events, changed.enabled) == (URL, ("*",), False)
-    assert await client.webhook(made.id) == changed
+    # `pending` counts the events of other tests.
+    known = await client.webhook(made.id)
+    assert (known.id, known.url, known.events, known.enabled) == (made.id, URL, ("*",), False)
     rotated = await client.rotate_webhook(made.id)
     assert rotated.secret != made.secret
     assert rotated.previous_secret_until is not None

@@ -33,7 +33,9 @@ def test_a_webhook_is_created_tested_changed_and_deleted(
 
     changed = client.update_webhook(made.id, events=["*"], enabled=False)
     assert (changed.url, changed.events, changed.enabled) == (URL, ("*",), False)
-    assert client.webhook(made.id) == changed
+    # `pending` counts the events of other tests.
+    known = client.webhook(made.id)
+    assert (known.id, known.url, known.events, known.enabled) == (made.id, URL, ("*",), False)
     rotated = client.rotate_webhook(made.id)
     assert rotated.secret != made.secret
     assert rotated.previous_secret_until is not None
