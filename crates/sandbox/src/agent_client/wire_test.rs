@@ -178,7 +178,8 @@ async fn a_send_that_was_dropped_half_way_leaves_the_link_unusable() {
 async fn a_reader_that_goes_on_is_noticed_without_an_event() {
     let agent = Agent::new();
     let mut wire = agent.wire().await;
-    let (limit, data) = (256 * 1024, vec![0; 64 * 1024]);
+    let limit = 256 * 1024;
+    let data = vec![0; 64 * 1024];
     let request = AgentRequest::Stdin { id: String::new(), data, eof: false };
     while wire.waiting() <= limit {
         wire.push(&request).unwrap();

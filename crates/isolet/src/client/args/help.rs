@@ -30,7 +30,8 @@ pub(crate) fn grouped<C: CommandFactory>() -> Command {
 
 fn template(command: &Command) -> StyledStr {
     let styles = command.get_styles();
-    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let header = styles.get_header();
+    let literal = styles.get_literal();
     let mut commands = String::new();
     for (title, names) in GROUPS {
         let _ = writeln!(commands, "\n{header}{title}:{header:#}");
