@@ -481,6 +481,15 @@ fn a_pause_without_memory_ends_what_runs() {
         assert_eq!(http.get(&path).expect(200).json()["state"], "running");
         sandbox.exec("pkill sleep");
     }
+    // Also while a call uses the paused sandbox.
+    thread::scope(|scope| {
+        let call = scope.spawn(|| sandbox.post("/exec", &json!({"command": "sleep 1000"})));
+        wait_until("it runs", SOON, || asleep().then_some(()));
+        http.post(&format!("{path}/pause"), &json!({})).expect(204);
+        http.post(&format!("/v2{path}/connect"), &json!({"memory": false})).expect(201);
+        assert_eq!(call.join().expect("the call").status, 409);
+    });
+    assert!(!asleep());
 }
 
 /// The SDKs read 409 as a sandbox that is paused already, and nothing else is answered so.
