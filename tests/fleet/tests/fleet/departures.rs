@@ -103,28 +103,3 @@ fn answered(sandbox: &Sandbox, command: &str) -> String {
     });
     done["stdout"].as_str().expect("text").to_owned()
 }
-
-/// Forks stay on the node of the sandbox, also while it is drained.
-/// Promises: FL37.
-#[test]
-fn a_drain_also_moves_what_was_forked_while_it_ran() {
-    let mut fleet = LocalFleet::with(&FleetOptions { has_store: true, ..FleetOptions::default() });
-    let made = fleet.create_of_class_on("a", "one", "node");
-    drop(fleet.create_of_class_on("a", "two", "node"));
-    let server = &mut fleet.node_mut("a").server;
-    server.kill();
-    server.launch_with("ISOLET_FAILPOINTS", "depart.pushed=delay(3000)");
-    server.wait_until_ready();
-    let drain = || fleet.node("b").http().post("/v1/nodes/a/drain", &json!({}));
-    wait_until("the drain begins", LONG, || (drain().status == 200).then_some(()));
-    wait_until("one of them is leaving", LONG, || {
-        fleet.node("a").server.log().contains("failpoint: delayed").then_some(())
-    });
-    let forks = made.http.post(&made.path("/fork"), &json!({"count": 1}));
-    let progress = crate::moves::drained(&fleet, "a", "b");
-    assert!(fleet.node("a").held().is_empty(), "{progress}; fork: {}", forks.text());
-    assert_eq!(progress["remaining"], 0, "{progress}");
-    let list = fleet.node("c").http().get("/v1/sandboxes").expect(200).json();
-    let count = 2 + usize::from(forks.status == 201);
-    assert_eq!(list.as_array().expect("a list").len(), count, "{list}");
-}
