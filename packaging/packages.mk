@@ -9,9 +9,6 @@ GENERATED := dist/man dist/completions
 
 .PHONY: deb tarball image sdk-packages package-test package-tools generated sbom check-workflow check-kubernetes
 
-# Packages contain the export of traces. `make run` does not, because it would compile longer.
-deb tarball image: SERVER_FEATURES := --features isolet/otlp
-
 # The Debian package. DEB_REVISION tells builds of one version apart.
 DEB_REVISION ?= 1
 deb: build generated package-tools
@@ -53,7 +50,7 @@ sdk-packages: sdk python
 
 # The bill of materials of each program, in CycloneDX. The paths of the machine that builds are left out.
 sbom: package-tools
-	cargo cyclonedx --quiet --format json --features otlp --target $(HOST) --manifest-path crates/isolet/Cargo.toml
+	cargo cyclonedx --quiet --format json --target $(HOST) --manifest-path crates/isolet/Cargo.toml
 	mkdir -p dist
 	for program in isolet:isolet jail:isolet-launcher agent:isolet-agent egress-proxy:isolet-egress-proxy; do \
 	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$${program%:*}/*.cdx.json >dist/$${program#*:}-$(VERSION).cdx.json; done
