@@ -34,6 +34,7 @@ use server_error::ServerError;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
 pub(crate) use stream::set_ca_file;
 use stream::{ServerStream, ServerVerifier};
@@ -48,6 +49,8 @@ pub(crate) const EXIT_CLIENT_ERROR: u8 = 125;
 /// Runs a client command to its end. Prints its error, if any, and exits with `own` then.
 pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // As an object, because the runtime would instantiate each command's code three times.
+    let command: Pin<Box<dyn Future<Output = Result<ExitCode>>>> = Box::pin(command);
     let done = runtime.block_on(command);
     // A thread may still be blocked in a read of standard input.
     runtime.shutdown_background();

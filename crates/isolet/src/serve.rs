@@ -18,6 +18,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,12 +88,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let log = logging::start(&log, telemetry.layer.take())?;
     more_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(async {
+    // As an object, because the runtime would instantiate all of the server's code three times.
+    let server: Pin<Box<dyn Future<Output = Result<ExitCode>>>> = Box::pin(async {
         let exporting = telemetry.start();
         let done = serve(settings, log).await;
         exporting.finish().await;
         done
     });
+    let done = runtime.block_on(server);
     runtime.shutdown_background();
     match done {
         // Each line of the log is JSON, the last one too.
