@@ -1,4 +1,4 @@
-"""The artifacts under test, and an earlier version of the Debian package."""
+"""The artifacts under test, and a Debian package to upgrade from."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def archive() -> Path:
 
 
 def earlier_deb() -> Path:
-    """An earlier version to upgrade from: ISOLET_EARLIER_DEB, or the same files with a lower version."""
+    """The package to upgrade from: ISOLET_EARLIER_DEB, of the same format, or the same files with a lower version."""
     if given := os.environ.get("ISOLET_EARLIER_DEB"):
         return Path(given).absolute()
     tree = WORK / "earlier"

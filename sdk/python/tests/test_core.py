@@ -97,10 +97,6 @@ def test_waits_grow_and_end() -> None:
     assert config.retry_delay_s(0, "999999") == 5
 
 
-def test_the_codes_of_old_and_new_servers_are_retried() -> None:
-    assert {"deadline_exceeded", "too_late"} <= config.RETRYABLE_CODES
-
-
 def test_a_response_that_is_not_json_becomes_an_error() -> None:
     error = error_from_response(502, b"<html>bad gateway</html>", {"x-request-id": "r-1"})
     assert isinstance(error, ServerError)

@@ -1,7 +1,5 @@
 /** Delays between attempts to reconnect. */
 
-import { IsoletError } from "./error.js";
-
 /** How a client reconnects after a lost connection. */
 export interface ReconnectOptions {
   /** Attempts in a row before the client gives up; 60 by default. */
@@ -25,14 +23,4 @@ export function delay(options: true | ReconnectOptions, failed: number): number 
   const { initialDelayMs = 250, maxDelayMs = 10_000 } = options === true ? {} : options;
   const backoff = Math.min(initialDelayMs * 2 ** Math.min(failed, 20), maxDelayMs);
   return Math.round(backoff * (0.5 + Math.random() / 2));
-}
-
-const OLD_NAMES = { tries: "maxAttempts", firstMs: "initialDelayMs", mostMs: "maxDelayMs" };
-
-/** @throws {@link IsoletError} `bad_option` for an option that was renamed. */
-export function refuseOldNames(options: boolean | ReconnectOptions | undefined): void {
-  if (typeof options !== "object") return;
-  for (const [old, name] of Object.entries(OLD_NAMES)) {
-    if (old in options) throw new IsoletError(0, "bad_option", `the reconnect option ${old} was renamed to ${name}`);
-  }
 }

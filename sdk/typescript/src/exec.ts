@@ -45,10 +45,7 @@ export interface ExecResult {
   sessionId?: string;
   /** The timeout ended the command. */
   timedOut: boolean;
-  /**
-   * The shell ended with this command, as `exit` does. Absent for a program, and if the sandbox's agent is too
-   * old to report it.
-   */
+  /** The shell ended with this command, as `exit` does. Absent for a program. */
   shellEnded?: boolean;
   /** Number of bytes per stream beyond the output limit. */
   truncated?: { stdout: number; stderr: number };

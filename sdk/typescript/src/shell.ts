@@ -3,7 +3,7 @@
  * cancelled.
  */
 
-import { delay, maxAttempts, refuseOldNames } from "./backoff.js";
+import { delay, maxAttempts } from "./backoff.js";
 import { Emitter } from "./emitter.js";
 import { IsoletError } from "./error.js";
 import type { AddressProvider } from "./terminal.js";
@@ -118,7 +118,6 @@ export class Shell extends Emitter<ShellEvents> {
     private readonly options: ShellOptions = {},
   ) {
     super();
-    refuseOldNames(options.reconnect);
     queueMicrotask(() => this.#connection === "connecting" && this.#connect());
   }
 

@@ -1,6 +1,6 @@
 /** A session's terminal over a WebSocket. */
 
-import { delay, maxAttempts, refuseOldNames } from "./backoff.js";
+import { delay, maxAttempts } from "./backoff.js";
 import { Emitter } from "./emitter.js";
 import { IsoletError } from "./error.js";
 import { OutputMatcher } from "./output-matcher.js";
@@ -59,7 +59,6 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
   /** Use `sandbox.terminal()`, `session.terminal()` or {@link openTerminal}. */
   constructor(address: AddressProvider, options: TerminalOptions = {}) {
     super();
-    refuseOldNames(options.reconnect);
     this.#address = address;
     this.#options = options;
     this.mode = options.mode ?? "edit";
@@ -151,15 +150,6 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
       // A listener may have paused it again.
       if (this.#pauses.size === 0) this.#socket?.setPaused?.(false);
     };
-  }
-
-  /**
-   * Renamed to {@link Terminal.pause}.
-   *
-   * @throws {@link IsoletError} always.
-   */
-  hold(): never {
-    throw new IsoletError(0, "renamed", "Terminal.hold was renamed to Terminal.pause");
   }
 
   /**

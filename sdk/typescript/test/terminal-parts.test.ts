@@ -1,7 +1,7 @@
 /** Parts of a terminal that need no server. */
 
 import { expect, test } from "vitest";
-import { delay, refuseOldNames } from "../src/backoff.js";
+import { delay } from "../src/backoff.js";
 import { OutputMatcher } from "../src/output-matcher.js";
 import { Frames, type FrameHandler } from "../src/frames.js";
 import { IsoletError } from "../src/index.js";
@@ -106,5 +106,4 @@ test("delays between attempts grow, vary, and have a maximum", () => {
   expect(Math.max(...waits)).toBeLessThanOrEqual(10_000);
   expect(new Set(waits.slice(10)).size).toBeGreaterThan(10);
   expect(delay({ initialDelayMs: 10, maxDelayMs: 20 }, 50)).toBeLessThanOrEqual(20);
-  expect(() => refuseOldNames({ mostMs: 20 } as never)).toThrow("maxDelayMs");
 });

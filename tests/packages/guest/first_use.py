@@ -33,7 +33,7 @@ def install_package(package: str) -> float:
 
 
 def install() -> None:
-    """Install the earlier version, and look at what the unit did."""
+    """Install the package to upgrade from, and look at what the unit did."""
     seconds = install_package("/test/earlier.deb")
     expect(True, f"apt installs the package; the server answers {seconds:.0f} s after apt was started")
     expect(run("systemctl", "is-enabled", "isolet").strip() == "enabled", "the unit is enabled")

@@ -32,17 +32,6 @@ export async function read(sandbox: string, entry: Entry, signal?: AbortSignal):
   }
 }
 
-/** The tag of the current version; empty if the file does not exist. */
-async function tag(sandbox: string, entry: Entry): Promise<string> {
-  try {
-    const response = await api().send(address(sandbox, entry), { method: "HEAD" });
-    return response.headers.get("etag") ?? "";
-  } catch (error) {
-    if (error instanceof IsoletError && error.status === 404) return "";
-    throw error;
-  }
-}
-
 /**
  * Save a file. The server compares the version, so that a change of another client is never lost.
  *
@@ -54,12 +43,9 @@ export async function save(sandbox: string, entry: Entry, text: string, before: 
   try {
     return await put(sandbox, entry, text, { "if-match": before });
   } catch (error) {
-    if (!(error instanceof IsoletError)) throw error;
-    if (error.code === "file_changed") return undefined;
-    if (error.code !== "agent_too_old") throw error;
+    if (error instanceof IsoletError && error.code === "file_changed") return undefined;
+    throw error;
   }
-  // The agent of the sandbox is older than the server, and cannot compare.
-  return (await tag(sandbox, entry)) === before ? put(sandbox, entry, text, {}) : undefined;
 }
 
 async function put(sandbox: string, entry: Entry, text: string, condition: Record<string, string>): Promise<string> {

@@ -157,8 +157,7 @@ pub(crate) struct ExecAnswer<'a> {
     #[schema(nullable = false)]
     fresh: Option<bool>,
     /// Whether the shell has ended with this command, as `exit` does. The next command then starts
-    /// another shell. Only for commands in a session, and absent if the agent of the sandbox is too
-    /// old to report it.
+    /// another shell. Only for commands in a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     shell_ended: Option<bool>,

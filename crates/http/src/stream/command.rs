@@ -105,13 +105,13 @@ pub(crate) struct RunningCommand {
     denials: Denials,
     /// The exit, while the denied traffic is still awaited.
     ended: Option<CommandExit>,
-    /// Whether the session's shell has ended with the command. `None` before the exit, for a
-    /// program, and if the agent is too old to report it.
+    /// Whether the session's shell has ended with the command. `None` before the exit, and for
+    /// a program.
     shell_ended: Option<bool>,
     span: CommandSpan,
 }
 
-/// Generates a command id. Several connections share one owner, and commands of an earlier server
+/// Generates a command id. Several connections share one owner, and commands of the previous server
 /// may still run, so ids are unique across servers.
 fn fresh_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);

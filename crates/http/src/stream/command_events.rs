@@ -47,8 +47,7 @@ pub(crate) struct CommandExitEvent {
     /// Whether its shell was opened in place of one that had ended; absent if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     fresh: bool,
-    /// Whether the shell has ended with the command; absent for a command without a shell, and if
-    /// the agent of the sandbox is too old to report it.
+    /// Whether the shell has ended with the command; absent for a command without a shell.
     #[serde(skip_serializing_if = "Option::is_none")]
     shell_ended: Option<bool>,
     /// The session that the request named.

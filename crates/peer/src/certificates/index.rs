@@ -112,7 +112,8 @@ impl Index {
         let index: Self =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         if index.format != FORMAT {
-            return Err(damaged(format!("format {} is of a newer version", index.format)));
+            let reason = format!("its format is {}, and this version reads {FORMAT}", index.format);
+            return Err(damaged(reason));
         }
         let issuing = |record: &&AuthorityRecord| record.state == AuthorityState::Issuing;
         if index.authorities.iter().filter(issuing).count() != 1 {

@@ -18,8 +18,7 @@ _DATA_DIR = "/var/lib/isolet"
 _FIRST_WAIT = 0.1
 #: Longest delay between retries, in seconds.
 _LONGEST_WAIT = 5.0
-#: Error codes of passing conditions, after which a repeatable request is sent again. Servers before
-#: the rename send ``too_late`` for ``deadline_exceeded``.
+#: Error codes of passing conditions, after which a repeatable request is sent again.
 RETRYABLE_CODES = frozenset(
     {
         "stopping",
@@ -29,7 +28,6 @@ RETRYABLE_CODES = frozenset(
         "owner_moved",
         "fleet_unavailable",
         "deadline_exceeded",
-        "too_late",
         "unknown",
     }
 )

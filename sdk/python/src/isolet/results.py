@@ -50,8 +50,7 @@ class ExecResult:
     oom: bool = False  #: The kernel's OOM killer was active in the sandbox while it ran.
     session: str | None = None  #: Session id; ``None`` for a program or a private shell.
     fresh: bool = False  #: Ran in a new shell, because the previous one had exited.
-    #: The shell ended with this command, as ``exit`` does; ``None`` for a program, and if the sandbox's agent
-    #: is too old to report it.
+    #: The shell ended with this command, as ``exit`` does; ``None`` for a program.
     shell_ended: bool | None = None
     truncated: Truncated | None = None  #: Number of bytes beyond the output limit.
     #: Only in the first result after the sandbox slept: what did not survive the sleep, of ``shells``,

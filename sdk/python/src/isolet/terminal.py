@@ -44,15 +44,6 @@ class TerminalAttached:
     pid: int  #: Process id of the terminal's program, inside the sandbox.
     reconnected: bool  #: Continues the same terminal after a lost connection.
 
-    @property
-    def again(self) -> bool:
-        """Renamed to ``reconnected``.
-
-        Raises:
-            AttributeError: always.
-        """
-        raise AttributeError("TerminalAttached.again was renamed to reconnected")
-
 
 @dataclass(frozen=True)
 class TerminalOutput:

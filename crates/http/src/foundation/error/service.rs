@@ -334,7 +334,7 @@ mod tests {
             ),
             (Error::BadField { field: "pids", reason: "at least 1".into() }, 400, "bad_field"),
             (Error::Link(AgentError::Silent), 503, "agent_lost"),
-            (Error::Link(AgentError::TooOld { has: 3, needs: 4 }), 409, "agent_too_old"),
+            (Error::Link(AgentError::TooOld { has: 1, needs: 2 }), 409, "agent_too_old"),
             (Error::Link(AgentError::Short), 503, "resource_exhausted"),
             (Error::Link(AgentError::SessionEnded), 409, "session_ended"),
             (Error::Link(AgentError::Slept(id.clone())), 409, "sandbox_slept"),
