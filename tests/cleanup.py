@@ -10,7 +10,6 @@ A test that a developer starts alone belongs to no run. The names of its directo
 
     python3 tests/cleanup.py            remove everything that ended runs left
     python3 tests/cleanup.py --check    only list it
-    python3 tests/cleanup.py RUN        the same for one run, which must have ended
 
 The exit status is 1 if something is left.
 """
@@ -41,6 +40,8 @@ ALONE = re.compile(
     r"isolet-(?:agent|archive|browser|compat|docs|fleet|internet|layer|mixed-[a-z-]+|noted|orphan|outside|prometheus"
     r"|python|renamed|sdk|site|systemd|test|tree)-(\d+)(?:-.*)?"
 )
+#: What pytest and Playwright keep for their next run.
+KEPT_BY_TOOLS = ("pytest-of-", "playwright-transform-cache-")
 #: How long the removal may take, in seconds. Killed processes may still write to a disk.
 CLEAN_S_MAX = 60
 
@@ -67,8 +68,8 @@ class Run:
     def leftovers(self) -> list[Leftover]:
         """Everything that has not been removed yet. After the tests, each is a bug of a test."""
         found = leftovers.find([self.directory])
-        names = [Leftover("file", str(path)) for path in sorted(self.directory.iterdir()) if path.name != LOCK]
-        return [one for one in found if one.kind != "directory"] + names
+        files = [path for path in sorted(self.directory.iterdir()) if not path.name.startswith((LOCK, *KEPT_BY_TOOLS))]
+        return [one for one in found if one.kind != "directory"] + [Leftover("file", str(path)) for path in files]
 
     def close(self) -> list[Leftover]:
         """Remove everything. Returns what could not be removed."""
@@ -78,7 +79,10 @@ class Run:
 
 
 def ended_runs(place: Path) -> Iterator[tuple[Path, int | None]]:
-    """The directories of runs that have ended, with their locks, and those of tests that were started alone."""
+    """The directories of runs that have ended, with their locks, and those of tests that were started alone.
+
+    While a lock is held, another clean-up takes the run for a living one.
+    """
     for directory in sorted(place.iterdir()):
         alone = ALONE.fullmatch(directory.name)
         if alone and not _made_by_living(int(alone[1]), directory):
@@ -134,26 +138,31 @@ def clean(directories: list[Path]) -> tuple[list[Leftover], list[Leftover]]:
         time.sleep(0.02)
 
 
+def clean_ended(only_list: bool = False) -> tuple[list[Leftover], list[Leftover]]:
+    """Remove, or only list, everything of all runs that have ended. Returns what was removed and what is left."""
+    ended = list(ended_runs(Path(tempfile.gettempdir()).resolve()))
+    directories = [directory for directory, _ in ended]
+    try:
+        return ([], leftovers.find(directories)) if only_list else clean(directories)
+    finally:
+        for _, lock in ended:
+            if lock is not None:
+                os.close(lock)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Remove what ended test runs left.")
     parser.add_argument("--check", action="store_true", help="only list it")
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="the directory of a run [default: all]")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("root is needed: the tests create sandboxes as root")
-    wanted = {run.resolve() for run in arguments.runs}
-    ended = [(run, lock) for run, lock in ended_runs(Path(tempfile.gettempdir()).resolve())]
-    directories = [run for run, _ in ended if not wanted or run in wanted]
-    lives = sorted(wanted - set(directories))
-    for run in lives:
-        print(f"{run} has not ended", file=sys.stderr)
-    removed, left = ([], leftovers.find(directories)) if arguments.check else clean(directories)
+    removed, left = clean_ended(arguments.check)
     for one in removed:
         print(f"removed {one}")
     for one in left:
         print(f"left: {one}")
     print(f"{len(removed)} removed, {len(left)} left")
-    return 1 if left or lives else 0
+    return 1 if left else 0
 
 
 if __name__ == "__main__":

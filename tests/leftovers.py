@@ -133,7 +133,7 @@ def _cgroups(directories: list[Path], data: list[Path]) -> list[Path]:
 
 
 def _members(groups: list[Path]) -> set[int]:
-    found = set()
+    found: set[int] = set()
     for group in groups:
         for path, _, _ in os.walk(group):
             with contextlib.suppress(OSError):
@@ -182,7 +182,7 @@ def _processes(directories: list[Path], groups: list[Path]) -> list[Leftover]:
 
     A process belongs to them if it is in one of the groups, or if a variable of its environment names them: tests
     set TMPDIR, and servers get ISOLET_DATA_DIR. Helpers of a server have no environment. Those are known by their
-    arguments, working directory and open files, which count only without a terminal: at one, a developer looks at files.
+    arguments, working directory and open files. At a terminal these do not count: there, a developer looks at files.
     """
     stats = {pid: stat for pid in _pids() if (stat := _stat(pid)) and stat.state not in "ZX"}
     spared = {1, *_ancestors(os.getpid(), stats)}
@@ -234,8 +234,11 @@ def _ancestors(pid: int, stats: dict[int, _Stat]) -> Iterator[int]:
 
 
 def _is_at_terminal(pid: int, stats: dict[int, _Stat]) -> bool:
-    """Whether it was started from a shell at a terminal that is still open."""
-    return any(stats[one].terminal and stats[one].session == one for one in _ancestors(pid, stats))
+    """Whether it was started from a shell at a terminal that is still open.
+
+    Processes without a parent belong to process 1, which is a shell in some containers.
+    """
+    return any(stats[one].terminal and stats[one].session == one != 1 for one in _ancestors(pid, stats))
 
 
 def _note(pid: int) -> str:
