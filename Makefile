@@ -4,6 +4,7 @@
 #   make build   build the four programs into dist/
 #   make fleet   start three nodes, etcd and an S3 server on this machine, to try a fleet (docs/fleet.md)
 #   make test    install what the tests need, build, and run every test
+#   make clean-tests   remove what a killed test run left on this machine
 #   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
 #   make upgrade-test   upgrade busy sandboxes from the commit in tests/baseline/commit
 #   make bench   print tables of speed and memory, as ratios within one run
@@ -39,7 +40,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can fleet test compat fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test clean-tests compat fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -98,6 +99,11 @@ test: packages tools console
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/docs
 	cd integrations && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check .
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
+
+# Ends and removes what test runs that were killed have left: processes, mounts, control groups, network, directories.
+# A run that is still going is not touched.
+clean-tests:
+	python3 tests/cleanup.py
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
 fetched: clients sdk browser python openapi-tools docs-tools prometheus reverse-proxies etcd $(XTERM)

@@ -32,7 +32,7 @@ class Server:
             self.port = free.getsockname()[1]
 
     def __enter__(self):
-        self.data = pathlib.Path(tempfile.mkdtemp(prefix="isolet-compat-"))
+        self.data = pathlib.Path(tempfile.mkdtemp(prefix=f"isolet-compat-{os.getpid()}-"))
         self.env = dict(os.environ, ISOLET_DATA_DIR=str(self.data))
         self.env["ISOLET_LISTEN"] = f"127.0.0.1:{self.port}"
         self.key = self.isolet("keys", "add", "--e2b", "--label", "compat").strip()

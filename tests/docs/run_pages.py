@@ -32,7 +32,7 @@ def main() -> None:
     for command in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
         subprocess.run(["ip", *command.split()], check=True)
     wrong = {}
-    with tempfile.TemporaryDirectory(prefix="isolet-docs-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"isolet-docs-{os.getpid()}-") as folder:
         config = Path(folder) / "isolet.toml"
         config.write_text(CONFIG)
         api = ExampleApi()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
@@ -28,7 +29,7 @@ class Prometheus:
     """A real Prometheus on loopback, with the alerts of this repository."""
 
     def __init__(self, target: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="isolet-prometheus-")
+        self._folder = tempfile.TemporaryDirectory(prefix=f"isolet-prometheus-{os.getpid()}-")
         folder = Path(self._folder.name)
         config = folder / "prometheus.yml"
         config.write_text(

@@ -1,5 +1,6 @@
 """Tests of imports.py, on crates written for each test."""
 
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
@@ -8,7 +9,9 @@ import imports
 
 
 def crate(files: dict[str, str]) -> imports.Crate:
-    directory = Path(tempfile.mkdtemp()) / "sample"
+    folder = tempfile.mkdtemp()
+    unittest.addModuleCleanup(shutil.rmtree, folder)
+    directory = Path(folder) / "sample"
     for name, text in files.items():
         file = directory / "src" / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """Tests of promises.py, on lists and tests written for each test."""
 
+import shutil
 import tempfile
 import unittest
 from contextlib import redirect_stdout
@@ -14,6 +15,7 @@ RUST = "/// Promises: S1, S2.\n#[tokio::test]\nasync fn a_command_is_data() {}\n
 
 def repository(files: dict[str, str]) -> Path:
     root = Path(tempfile.mkdtemp())
+    unittest.addModuleCleanup(shutil.rmtree, root)
     for name, text in ({"PROMISES.md": LIST, "crates/a/tests/a.rs": RUST} | files).items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)

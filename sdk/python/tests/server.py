@@ -44,7 +44,7 @@ class Server:
         self._settings = settings
         programs = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
         self.program = program or programs / "isolet"
-        self._folder = Path(tempfile.mkdtemp(prefix="isolet-python-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"isolet-python-{os.getpid()}-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.data = self._folder / "data"

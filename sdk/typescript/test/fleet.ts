@@ -38,7 +38,7 @@ async function stopped(process: ChildProcess): Promise<void> {
 /** Start etcd, and the only node of its fleet. */
 export async function oneNode(): Promise<OneNode> {
   const name = "node-1";
-  const folder = mkdtempSync(join(tmpdir(), "isolet-fleet-"));
+  const folder = mkdtempSync(join(tmpdir(), `isolet-fleet-${process.pid}-`));
   const etcdUrl = `http://127.0.0.1:${await freePort()}`;
   const members = `http://127.0.0.1:${await freePort()}`;
   const etcd = spawn(

@@ -20,7 +20,7 @@ export async function freePort(): Promise<number> {
 export default async function setup(): Promise<() => Promise<void>> {
   const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
   const program = join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet");
-  const folder = mkdtempSync(join(tmpdir(), "isolet-sdk-"));
+  const folder = mkdtempSync(join(tmpdir(), `isolet-sdk-${process.pid}-`));
   const url = `http://127.0.0.1:${await freePort()}`;
   const key = "test-key-of-the-sdk";
   const server = spawn(program, ["serve"], {

@@ -14,7 +14,7 @@ const digestOf = (data: Buffer): string => `sha256:${createHash("sha256").update
 
 /** A gzip-compressed layer with one file. */
 function layer(): Buffer {
-  const folder = mkdtempSync(join(tmpdir(), "isolet-layer-"));
+  const folder = mkdtempSync(join(tmpdir(), `isolet-layer-${process.pid}-`));
   mkdirSync(join(folder, "etc"));
   writeFileSync(join(folder, "etc/tools"), "hello\n");
   const packed = execFileSync("tar", ["-C", folder, "-cz", "."]);

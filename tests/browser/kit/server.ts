@@ -22,7 +22,7 @@ async function freePort(): Promise<number> {
 
 export class Server {
   readonly key = "test-key-of-the-browser";
-  readonly #folder = mkdtempSync(join(tmpdir(), "isolet-browser-"));
+  readonly #folder = mkdtempSync(join(tmpdir(), `isolet-browser-${process.pid}-`));
   #process: ChildProcess | undefined;
 
   private constructor(

@@ -16,7 +16,7 @@ interface Site {
 const test = base.extend<{ findings: string[] }, { site: Site }>({
   site: [
     async ({}, use) => {
-      const folder = mkdtempSync(join(tmpdir(), "isolet-site-"));
+      const folder = mkdtempSync(join(tmpdir(), `isolet-site-${process.pid}-`));
       const root = fileURLToPath(new URL("../../..", import.meta.url));
       const environment = { ...process.env, NO_MKDOCS_2_WARNING: "1" };
       const build = ["build", "--quiet", "--strict", "--site-dir", folder];

@@ -112,8 +112,7 @@ impl LocalFleet {
     /// When a part does not start.
     #[must_use]
     pub fn with(options: &FleetOptions) -> Self {
-        let folder = tempfile::Builder::new().prefix("isolet-fleet-").tempdir();
-        let folder = folder.expect("a directory in /tmp");
+        let folder = isolet_kit::test_directory("fleet");
         let switch = Switch::enter();
         let store = options.has_store.then(|| ObjectStore::start(&switch));
         let etcd = options

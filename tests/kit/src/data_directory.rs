@@ -1,8 +1,21 @@
-//! What a server shares with others in its data directory, and what it leaves behind.
+//! The directories of tests: what a server shares with others in its data directory, and what it
+//! leaves behind.
 
 use crate::{process, traces};
 use std::fs::{self, File};
 use std::path::Path;
+use tempfile::TempDir;
+
+/// Creates a directory of a test below `TMPDIR`. Its name carries the pid of the test, by which
+/// `tests/cleanup.py` finds the directories of tests that were killed; `kind` must be known there.
+///
+/// # Panics
+/// When the directory cannot be created.
+#[must_use]
+pub fn test_directory(kind: &str) -> TempDir {
+    let prefix = format!("isolet-{kind}-{}-", std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir().expect("a directory below TMPDIR")
+}
 
 /// Shares the base image beside the programs with a data directory, because building it takes
 /// seconds on a slow disk. The first caller holds the returned lock until it has built the image.

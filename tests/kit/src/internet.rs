@@ -1,6 +1,7 @@
 //! A [`World`] whose internet has DNS names, web servers with TLS under them, and a record of
 //! everything that arrived there, counted by the kernel.
 
+use crate::data_directory::test_directory;
 use crate::net::{METADATA, OTHER, PRIVATE, PUBLIC, World, ip, run};
 use crate::{SOON, Value, json, wait_until};
 use std::collections::BTreeSet;
@@ -32,8 +33,7 @@ impl Internet {
     /// When a part cannot be created.
     #[must_use]
     pub fn new(zone: &Value) -> Self {
-        let folder = tempfile::Builder::new().prefix("isolet-internet-").tempdir();
-        let folder = folder.expect("a directory");
+        let folder = test_directory("internet");
         let at = folder.path().display().to_string();
         fs::create_dir(folder.path().join("www")).expect("a directory");
         certificates(folder.path(), zone);

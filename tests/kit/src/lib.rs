@@ -33,7 +33,7 @@ mod traces;
 pub mod veth;
 mod wait;
 
-pub use data_directory::{erase, share_image};
+pub use data_directory::{erase, share_image, test_directory};
 pub use http::{Event, Http, Reply, Stream};
 pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes, truncate};
 pub use options::Options;

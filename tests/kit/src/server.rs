@@ -2,7 +2,7 @@
 
 mod power;
 
-use crate::data_directory::{end_all, erase, helpers, share_image};
+use crate::data_directory::{end_all, erase, helpers, share_image, test_directory};
 use crate::{
     Http, Options, SOON, Sandbox, Traces, Value, https, json, process, traces, wait_until,
 };
@@ -80,8 +80,7 @@ impl Server {
     }
 
     fn planned(options: Options) -> Self {
-        let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir();
-        let folder = folder.expect("a directory in /tmp");
+        let folder = test_directory("test");
         let own = || format!("test-{}", folder.path().display().to_string().replace('/', "-"));
         let key = options.key.clone().unwrap_or_else(own);
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");

@@ -1,7 +1,7 @@
 //! The shipped unit under a real systemd, across restarts.
 
 use crate::programs::{ProgramOutput, checkout, run};
-use isolet_kit::{SOON, process, programs, wait_until};
+use isolet_kit::{SOON, process, programs, test_directory, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,8 +17,9 @@ struct Systemd {
 
 impl Systemd {
     fn start() -> Self {
-        let group = format!("isolet-systemd-{}", std::process::id());
-        let state = tempfile::tempdir().expect("a directory in /tmp");
+        let state = test_directory("systemd");
+        // The name of the directory, so that tests/cleanup.py finds the groups of a killed test.
+        let group = state.path().file_name().expect("a name").to_str().expect("UTF-8").to_owned();
         let outer = Command::new(checkout().join("tests/clients/systemd.sh"))
             .args([&programs(), state.path()])
             .arg(&group)

@@ -3,7 +3,9 @@
 use crate::directory::{Directory, TestNode};
 use isolet_build::Builder;
 use isolet_http::{ConnectionLimits, NOT_FOUND_LIMIT, Options, ServerNames, TrustedProxies};
-use isolet_kit::{Http, SOON, Sandbox, Traces, erase, programs, share_image, wait_until};
+use isolet_kit::{
+    Http, SOON, Sandbox, Traces, erase, programs, share_image, test_directory, wait_until,
+};
 use isolet_sandbox::{Config, NewKey, Service};
 use isolet_webhook::{Settings, Webhooks};
 use std::net::Ipv4Addr;
@@ -116,7 +118,7 @@ impl Cluster {
 }
 
 async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits, not_found_limit: u32) -> Node {
-    let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir().expect("in /tmp");
+    let folder = test_directory("test");
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("it is new");
     let programs = programs();
