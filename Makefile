@@ -3,8 +3,10 @@
 #   make run     build what is missing, and start the server on 127.0.0.1:7300
 #   make build   build the four programs into dist/
 #   make fleet   start three nodes, etcd and an S3 server on this machine, to try a fleet (docs/fleet.md)
-#   make test    install what the tests need, build, and run every test
-#   make clean-tests   remove what a killed test run left on this machine
+#   make test    install what the tests need, build, and run what one server can show
+#   make test-all   what CI runs: lint, the same tests, and those that need a fleet, faults or other systems' programs
+#   make test-series   repeat the tests until they have passed often enough, half of the runs beside a load
+#   make clean-tests   remove what a killed run of the tests left on the machine
 #   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
 #   make upgrade-test   upgrade busy sandboxes from the commit in tests/baseline/commit
 #   make bench   print tables of speed and memory, as ratios within one run
@@ -27,7 +29,6 @@ SHELL := /bin/bash
 
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 PROGRAMS := isolet isolet-launcher isolet-agent isolet-egress-proxy
-PROFILE := $(if $(CI),ci,default)
 
 # Launcher and agent are static and small, because they run where none of the host's libraries exist.
 # The flags apply to these builds only, so they do not rebuild the server's dependencies.
@@ -47,7 +48,7 @@ run: build
 
 build: console-if-can
 	cargo build --release $(INSIDE) $(STATIC)
-	cargo build --release -p isolet -p isolet-egress-proxy $(SERVER_FEATURES)
+	cargo build --release -p isolet -p isolet-egress-proxy
 	mkdir -p dist
 	install target/release/isolet target/release/isolet-egress-proxy target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
@@ -66,47 +67,69 @@ console-if-can:
 	@if ! command -v npm >/dev/null; then echo "npm is not installed: the server is built without its console" >&2; \
 	elif ! $(MAKE) --no-print-directory console; then echo "the console was not built (see above): the server is built without it" >&2; fi
 
-# Debug builds of the same four for tests, which find them here or in ISOLET_PROGRAMS. The whole
-# workspace is built at once, including test targets before a test run: a package that is built alone
-# uses fewer features of its dependencies, so most of the dependencies would be compiled twice.
-BUILT := --workspace --bins
-# The tests use traces, as the packages do.
-FEATURES := --features isolet/otlp
-programs:
+# The four programs where the tests find them, unless ISOLET_PROGRAMS names another directory. They are those of
+# `make build`, so that the tests try what users run, and nothing is compiled twice. `make programs DEV=1` installs
+# debug builds instead, which are built sooner after a change. The image of the host's programs, which the tests
+# share, is made again when a program has changed.
+FROM := $(if $(DEV),target/dev-programs,dist)
+programs: $(if $(DEV),dev-programs,build)
+	@mkdir -p target/programs
+	@for program in $(PROGRAMS); do cmp -s $(FROM)/$$program target/programs/$$program || rm -rf target/programs/image; done
+	@install $(addprefix $(FROM)/,$(PROGRAMS)) target/programs/
+
+.PHONY: dev-programs
+dev-programs: console-if-can
 	cargo build $(INSIDE) $(STATIC)
-	cargo build $(BUILT) $(FEATURES)
-	mkdir -p target/programs
-	rm -rf target/programs/image
-	install target/debug/isolet target/debug/isolet-egress-proxy target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
+	cargo build -p isolet -p isolet-egress-proxy
+	mkdir -p target/dev-programs
+	install target/debug/isolet target/debug/isolet-egress-proxy target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/dev-programs/
+
+# The tests themselves.
+test-binaries: console
+	cargo nextest run --workspace --no-run
 
 # xterm.js, the console's terminal, without a browser.
 XTERM := crates/vt/tests/xterm/node_modules/.fetched
 
-# Property tests use the same values in every run; `make soak` uses new ones each time.
-test: export PROPTEST_RNG_SEED := 4
-test: packages tools console
-	$(MAKE) -j3 BUILT="--workspace --all-targets" programs fetched
-	cargo nextest run --workspace $(FEATURES) --profile $(PROFILE)
-	rm -rf target/xterm && mkdir -p target/xterm
-	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace $(FEATURES) --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
-	timeout 300 node crates/vt/tests/xterm/compare.mjs target/xterm
-	cd sdk/typescript && npx tsc --noEmit && npx vitest run
-	cd tests/browser && npx tsc --noEmit && npx playwright test
-	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
-	$(MAKE) check-workflow check-kubernetes
-	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
-	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/traces
-	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/docs
-	cd integrations && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check .
-	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
+# What everyone runs: every promise that one server can show. ARGS passes arguments to the runner:
+# `make test ARGS='--only browser'`, `make test ARGS=--help`.
+ARGS ?=
+test: test-needs
+	tests/runner/run.py test $(ARGS)
+
+# What CI runs: lint, `make test`, and what needs several nodes, injected faults, long waits, other systems'
+# clients or servers of third parties.
+test-all: test-needs
+	$(MAKE) all-needs
+	tests/runner/run.py all $(ARGS)
+
+# The same again and again, until this commit has passed as often as the aim says; `target/test-runs.jsonl` counts.
+test-series: PACKAGES += stress-ng
+test-series: test-needs
+	$(MAKE) all-needs
+	tests/runner/run.py test --times 10 --loaded 5
+	tests/runner/run.py rest --times 5 --loaded 2
+
+.PHONY: test-needs all-needs
+test-needs: packages tools console clean-tests
+	$(MAKE) -j2 built fetched
+
+.PHONY: built
+built:
+	$(MAKE) programs
+	$(MAKE) test-binaries
+
+all-needs: packages
+	$(MAKE) -j2 fetched-all
 
 # Ends and removes what test runs that were killed have left: processes, mounts, control groups, network, directories.
 # A run that is still going is not touched.
 clean-tests:
-	python3 tests/cleanup.py
+	python3 tests/runner/cleanup.py
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python openapi-tools docs-tools prometheus reverse-proxies etcd $(XTERM)
+fetched: sdk browser python openapi-tools docs-tools etcd $(XTERM)
+fetched-all: clients prometheus reverse-proxies
 
 soak: packages tools programs
 	$(MAKE) upgrade-test
@@ -225,10 +248,7 @@ recording: build
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
-	cargo clippy --workspace -- -D warnings
-	# As `make build` selects them: a crate alone has fewer features of its dependencies.
-	cargo check -p isolet -p isolet-egress-proxy
+	cargo clippy --workspace --all-targets -- -D warnings
 	tests/tidy/check
 	python3 tests/tidy/imports.py
 	python3 tests/tidy/phrases.py

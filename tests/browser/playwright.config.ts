@@ -5,6 +5,8 @@ import { defineConfig } from "@playwright/test";
 
 const artifacts = fileURLToPath(new URL("../../target/artifacts/browser", import.meta.url));
 
+const junit = process.env["ISOLET_JUNIT"];
+
 export default defineConfig({
   testDir: "tests",
   testMatch: "*.test.ts",
@@ -12,11 +14,10 @@ export default defineConfig({
   workers: 2,
   fullyParallel: true,
   timeout: 60_000,
-  // In CI a test may fail once and is then listed as flaky; locally no test is retried.
-  retries: process.env["CI"] ? 1 : 0,
   globalTimeout: 12 * 60_000,
   expect: { timeout: 15_000 },
-  reporter: [["list"], ["./kit/count.ts"]],
+  // The runner of all tests says where it reads the results.
+  reporter: [["list"], ["./kit/count.ts"], ...(junit === undefined ? [] : [["junit", { outputFile: junit }] as const])],
   forbidOnly: Boolean(process.env["CI"]),
   use: {
     browserName: "chromium",

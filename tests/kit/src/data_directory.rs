@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// Creates a directory of a test below `TMPDIR`. Its name carries the pid of the test, by which
-/// `tests/cleanup.py` finds the directories of tests that were killed; `kind` must be known there.
+/// `tests/runner/cleanup.py` finds the directories of tests that were killed; `kind` must be known there.
 ///
 /// # Panics
 /// When the directory cannot be created.

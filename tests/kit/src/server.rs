@@ -524,18 +524,36 @@ impl Drop for Server {
         if self.child.is_some() && !std::thread::panicking() {
             let clean =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.leave())).is_ok();
+            if !clean {
+                self.keep_log();
+            }
+            let log = self.log();
             self.erase();
-            assert!(clean, "the server left something behind: {}", self.log());
+            assert!(clean, "the server left something behind: {log}");
             return;
         }
         if std::thread::panicking() {
             eprintln!("--- the server's log ---\n{}", self.log());
+            self.keep_log();
         }
         self.erase();
     }
 }
 
 impl Server {
+    /// Copies the log of a failed test to where it stays, and prints that place.
+    fn keep_log(&self) {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-logs/servers");
+        let kept = std::env::var_os("ISOLET_TEST_LOGS").map_or(own, PathBuf::from);
+        let test = std::thread::current().name().unwrap_or("unnamed").replace("::", ".");
+        let to = kept.join(format!("{test}-{}.log", self.port));
+        let from = self.folder.path().join("log");
+        match fs::create_dir_all(&kept).and_then(|()| fs::copy(from, &to)) {
+            Ok(_) => eprintln!("--- this log is kept in {} ---", to.display()),
+            Err(error) => eprintln!("--- the log cannot be kept in {}: {error} ---", to.display()),
+        }
+    }
+
     fn erase(&mut self) {
         self.kill();
         let data = self.data();

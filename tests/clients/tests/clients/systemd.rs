@@ -18,7 +18,7 @@ struct Systemd {
 impl Systemd {
     fn start() -> Self {
         let state = test_directory("systemd");
-        // The name of the directory, so that tests/cleanup.py finds the groups of a killed test.
+        // The name of the directory, so that tests/runner/cleanup.py finds the groups of a killed test.
         let group = state.path().file_name().expect("a name").to_str().expect("UTF-8").to_owned();
         let outer = Command::new(checkout().join("tests/clients/systemd.sh"))
             .args([&programs(), state.path()])

@@ -19,7 +19,7 @@ from pathlib import Path
 import cleanup
 import leftovers
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
 KEY = "key-of-a-server-of-a-killed-run"
 WAIT_S_MAX = 60

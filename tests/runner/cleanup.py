@@ -8,8 +8,8 @@ the run is killed: a directory whose lock is free belongs to a run that has ende
 A test that a developer starts alone belongs to no run. The names of its directories carry its pid:
 `isolet-test-PID-XXXXXX`.
 
-    python3 tests/cleanup.py            remove everything that ended runs left
-    python3 tests/cleanup.py --check    only list it
+    python3 tests/runner/cleanup.py            remove everything that ended runs left
+    python3 tests/runner/cleanup.py --check    only list it
 
 The exit status is 1 if something is left.
 """

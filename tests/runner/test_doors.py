@@ -1,0 +1,71 @@
+"""`make test` shows every promise that one server can show: the rest needs a reason, by section or by number."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from parts import ROOT, parts
+
+sys.path.append(str(ROOT / "tests/tidy"))
+
+import promises  # noqa: E402
+
+# Promises that only `make test-all` shows, and why.
+ELSEWHERE: dict[str, str] = {}
+# The folders of suites that are not Rust, and the part that runs each.
+FOLDERS = {
+    "sdk/typescript": "typescript",
+    "sdk/python": "python",
+    "tests/browser": "browser",
+    "tests/openapi": "openapi",
+    "tests/docs": "docs",
+    "tests/traces": "traces",
+    "tests/metrics": "metrics",
+    "tests/kubernetes": "kubernetes",
+}
+
+
+def rust_tests_of_everyone() -> set[tuple[str, str]]:
+    """The Rust tests that `make test` runs: the folder of each one's package, and the name of its function."""
+    command = ["cargo", "nextest", "list", "--workspace", "--message-format", "json"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    found = set()
+    for suite in json.loads(listed.stdout)["rust-suites"].values():
+        folder = Path(suite["cwd"]).relative_to(ROOT).as_posix()
+        for name, case in suite["testcases"].items():
+            if not case["ignored"] and case["filter-match"]["status"] == "matches":
+                found.add((folder, name.split("::")[-1]))
+    return found
+
+
+class Doors(unittest.TestCase):
+    def test_make_test_shows_every_promise_that_one_server_can_show(self) -> None:
+        everyone = {part.name for part in parts() if part.door == "test"}
+        rust = rust_tests_of_everyone()
+
+        def is_shown(test: promises.Test) -> bool:
+            for folder, part in FOLDERS.items():
+                if test.file.startswith(f"{folder}/"):
+                    return part in everyone
+            folder = "/".join(test.file.split("/")[:2])
+            return (folder, test.name) in rust
+
+        sections, findings = promises.read_list((ROOT / promises.LIST).read_text())
+        held, more = promises.read_tests(ROOT)
+        self.assertEqual(findings + more, [])
+        missing = {
+            number
+            for section in sections
+            for number in section.promises
+            if section.title not in ELSEWHERE and not any(map(is_shown, held.get(number, [])))
+        }
+        self.assertEqual(sorted(missing - set(ELSEWHERE)), [], "make test does not show these")
+        self.assertEqual(sorted(number for number in ELSEWHERE if number[-1].isdigit() and number not in missing), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
