@@ -8,7 +8,7 @@
 #   make test-series   repeat the tests until they have passed often enough, half of the runs beside a load
 #   make clean-tests   remove what a killed run of the tests left on the machine
 #   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
-#   make upgrade-test   upgrade busy sandboxes from the commit in tests/baseline/commit
+#   make upgrade-test   upgrade busy sandboxes from the last commit with the same format
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
@@ -41,7 +41,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can fleet test clean-tests compat fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test clean-tests compat fetched soak snapshot-soak fleet-soak kills upgrade-test bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -169,25 +169,11 @@ compat: packages target/clients/e2b/.fetched $(if $(ISOLET_PROGRAMS)$(wildcard t
 openapi:
 	ISOLET_WRITE_OPENAPI=1 cargo test -q -p isolet-http --lib -- openapi::tests
 
-# Upgrades a server of the commit in tests/baseline/commit, with busy sandboxes, to the programs under
-# test. Builds that commit's programs below target/, unless ISOLET_OLD_PROGRAMS names their directory.
-BASELINE := $(shell cat tests/baseline/commit)
-BASELINE_TREE := $(CURDIR)/target/baseline/$(BASELINE)
-upgrade-test: export ISOLET_OLD_PROGRAMS ?= $(BASELINE_TREE)/target/programs
+# Upgrades a server of the last commit with the same format, with busy sandboxes, to the programs under test.
+# BASELINE names another commit, ISOLET_OLD_PROGRAMS a directory of programs (tests/baseline/old-programs).
 upgrade-test: packages tools programs
-	@[ -d "$$ISOLET_OLD_PROGRAMS" ] || $(MAKE) $(BASELINE_TREE)/target/programs
-	cargo nextest run -p isolet-baseline --profile soak --run-ignored only -E 'test(upgrade::)'
-
-$(BASELINE_TREE)/target/programs:
-	rm -rf $(BASELINE_TREE)
-	mkdir -p $(BASELINE_TREE)
-	git archive $(BASELINE) | tar -x -C $(BASELINE_TREE)
-	env -u CARGO_TARGET_DIR $(MAKE) -C $(BASELINE_TREE) programs
-
-# Records tests/baseline with the programs of the commit that it names; see its README.
-baseline: packages tools
-	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
-	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
+	old=$$(tests/baseline/old-programs $(BASELINE)) && if [ -n "$$old" ]; then \
+	  ISOLET_OLD_PROGRAMS=$$old cargo nextest run -p isolet-baseline --profile soak --run-ignored only -E 'test(upgrade::)'; fi
 
 # `make bench snapshot`, `make bench fleet`, `make bench scale` and `make bench e2b` print only that table, which is
 # not among the others.

@@ -105,10 +105,10 @@ pub(crate) fn record(settings: &ClusterSettings) -> Result<NodeRecord> {
     let identity = format!("{:032x}", 1);
     let region = Label::parse(settings.region.as_str())?;
     let mut record =
-        NodeRecord::new(settings.node.clone(), identity, settings.advertise.clone(), region);
+        NodeRecord::new(1, settings.node.clone(), identity, settings.advertise.clone(), region);
     record.labels = settings.labels.clone();
     record.store = true;
-    record.limits_digest = Some(format!("{:016x}", 1));
+    record.limits_digest = format!("{:016x}", 1);
     record.capacity = Capacity {
         memory_mib: MEMORY_MIB,
         cpu_millis: 64_000,

@@ -416,7 +416,6 @@ impl Backup<'_> {
             }
         }
         self.manifest.ended_at_ms = isolet_clock::now_ms();
-        self.manifest.set_version();
         let path = self.folder.join(manifest::FILE);
         let mut text = serde_json::to_vec_pretty(&self.manifest)
             .map_err(|error| at(&path)(std::io::Error::from(error)))?;

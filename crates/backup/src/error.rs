@@ -1,5 +1,6 @@
 //! Why a backup cannot be written, verified or restored.
 
+use isolet_store::FORMAT;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -52,16 +53,23 @@ pub enum Error {
         /// What is missing or wrong.
         reason: String,
     },
-    /// A later version wrote the backup.
+    /// The backup has another format.
     #[error(
-        "the backup has format {found}, but this version reads up to {known}; use the version that wrote it"
+        "{} has format {found}, and this isolet uses format {FORMAT}; restore it with the version that wrote it",
+        .backup.display()
     )]
-    Newer {
-        /// The format of the backup.
-        found: u32,
-        /// The latest format that this version reads.
-        known: u32,
+    OtherFormat {
+        /// The backup.
+        backup: PathBuf,
+        /// Its format.
+        found: u64,
     },
+    /// A version that wrote no format made the backup.
+    #[error(
+        "{} was made by an earlier version of isolet, which this version cannot read; restore it with that version",
+        .0.display()
+    )]
+    EarlierVersion(PathBuf),
     /// A file of the backup differs from the manifest.
     #[error("{path} differs from the manifest ({reason}): the backup is damaged")]
     Damaged {

@@ -33,6 +33,6 @@ pub use create::{BackupOptions, Held, Holds, create};
 pub use error::Error;
 pub use manifest::{Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile};
 pub use progress::{Progress, ProgressEvent};
-pub use restore::{Marker, RestoreOptions, Restored, restore};
+pub use restore::{RestoreOptions, Restored, restore};
 pub use secrets::Passphrase;
 pub use verify::verify;

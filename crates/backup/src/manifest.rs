@@ -1,6 +1,7 @@
 //! The manifest: what a backup contains. A backup without one is not complete.
 
 use crate::error::{Error, at};
+use isolet_store::FORMAT;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read as _;
@@ -8,12 +9,8 @@ use std::path::Path;
 
 /// The file of the manifest.
 pub(crate) const FILE: &str = "manifest.json";
-/// The name of the format.
-const FORMAT: &str = "isolet-backup";
-/// The version of the format. A change that older versions cannot read increases it.
-const VERSION: u32 = 1;
-/// The version of backups with layers of snapshots.
-const VERSION_WITH_LAYERS: u32 = 2;
+/// What the manifest says about itself.
+const KIND: &str = "isolet-backup";
 /// Maximum size of a manifest, in bytes: about 500 for each of 32,768 sandboxes.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Maximum length of the server's name for a sandbox.
@@ -22,8 +19,9 @@ const NAME_MAX: usize = 40;
 /// What a backup contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    format: String,
-    version: u32,
+    kind: String,
+    /// The format of the data directory, which is also that of the backup.
+    format: u32,
     /// The version of Isolet that wrote it.
     pub isolet: String,
     /// When it was begun, in ms since 1970.
@@ -187,8 +185,8 @@ impl Manifest {
     /// An empty manifest of a backup that begins now.
     pub(crate) fn new() -> Self {
         Self {
-            format: FORMAT.to_owned(),
-            version: VERSION,
+            kind: KIND.to_owned(),
+            format: FORMAT,
             isolet: env!("CARGO_PKG_VERSION").to_owned(),
             began_at_ms: isolet_clock::now_ms(),
             ended_at_ms: 0,
@@ -200,17 +198,10 @@ impl Manifest {
         }
     }
 
-    /// Sets the version, when everything else is known.
-    pub(crate) fn set_version(&mut self) {
-        let has_layers =
-            self.files.iter().any(|file| matches!(file.content, Content::Layer { .. }));
-        self.version = if has_layers { VERSION_WITH_LAYERS } else { VERSION };
-    }
-
     /// Reads the manifest of a backup.
     ///
     /// # Errors
-    /// [`Error::NoBackup`], [`Error::Newer`], [`Error::Io`].
+    /// [`Error::NoBackup`], [`Error::OtherFormat`], [`Error::EarlierVersion`], [`Error::Io`].
     pub fn read(backup: &Path) -> Result<Self, Error> {
         let no_backup = |reason: String| Error::NoBackup { path: backup.to_owned(), reason };
         let path = backup.join(FILE);
@@ -228,17 +219,18 @@ impl Manifest {
         }
         let parsed: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|error| no_backup(format!("its manifest cannot be read: {error}")))?;
-        if parsed["format"] != FORMAT {
-            return Err(no_backup("its manifest has another format".to_owned()));
+        // Checked before the rest, which another version may have changed. A version without formats
+        // wrote its kind into the member `format`.
+        if parsed["format"] == KIND {
+            return Err(Error::EarlierVersion(backup.to_owned()));
         }
-        // Checked before the rest, which a later version may have changed.
-        let found = parsed["version"].as_u64().and_then(|version| u32::try_from(version).ok());
-        match found {
-            Some(VERSION | VERSION_WITH_LAYERS) => {}
-            Some(found) if found > VERSION_WITH_LAYERS => {
-                return Err(Error::Newer { found, known: VERSION_WITH_LAYERS });
-            }
-            _ => return Err(no_backup("its manifest has no valid version".to_owned())),
+        if parsed["kind"] != KIND {
+            return Err(no_backup("its manifest is not that of a backup".to_owned()));
+        }
+        match parsed["format"].as_u64() {
+            Some(found) if found == u64::from(FORMAT) => {}
+            Some(found) => return Err(Error::OtherFormat { backup: backup.to_owned(), found }),
+            None => return Err(no_backup("its manifest names no format".to_owned())),
         }
         let manifest: Self = serde_json::from_value(parsed)
             .map_err(|error| no_backup(format!("its manifest cannot be read: {error}")))?;

@@ -4,7 +4,7 @@
 use crate::archive::{Allowed, Layout};
 use crate::error::Error;
 use crate::manifest::{Content, FileEntry, Manifest, is_name};
-use isolet_jail::{FILES_ID_BASE, SLOTS, UID_BASE, UIDS, first_id, is_id_base};
+use isolet_jail::{FILES_ID_BASE, SLOTS, UID_BASE, UIDS, is_id_base};
 use isolet_store::backup::{SandboxSummary, SummaryLayer};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,17 +24,14 @@ fn all_ids() -> Vec<Range<u32>> {
     vec![FILES_ID_BASE..FILES_ID_BASE + UIDS, UID_BASE..UID_BASE + SLOTS * UIDS]
 }
 
-/// The ids of a sandbox's files on disk; `None` if its record is invalid. Records without ids are of the
-/// baseline, which knew no other base.
-fn ids(sandbox: &SandboxSummary) -> Option<Range<u32>> {
-    let of_slot = first_id(UID_BASE, sandbox.slot)?;
-    let first = sandbox.id_base.unwrap_or(of_slot);
+/// The ids of files on disk, from this first one; `None` if it is invalid.
+fn ids_from(first: u32) -> Option<Range<u32>> {
     is_id_base(UID_BASE, first).then(|| first..first + UIDS)
 }
 
 /// What the archive of a sandbox may contain.
 pub(crate) fn allowed_in_sandbox(sandbox: &SandboxSummary, restored_bytes: u64) -> Allowed {
-    let ids = ids(sandbox).into_iter().collect();
+    let ids = ids_from(sandbox.id_base).into_iter().collect();
     Allowed { layout: Layout::Sandbox, ids, restored_bytes }
 }
 
@@ -97,13 +94,8 @@ impl FileIds {
 
 /// What the archive of a layer may contain.
 pub(crate) fn allowed_in_layer(layer: &SummaryLayer, restored_bytes: u64) -> Allowed {
-    let ids = layer_ids(layer).into_iter().collect();
+    let ids = ids_from(layer.id_base).into_iter().collect();
     Allowed { layout: Layout::Layer, ids, restored_bytes }
-}
-
-fn layer_ids(layer: &SummaryLayer) -> Option<Range<u32>> {
-    let first = layer.id_base;
-    is_id_base(UID_BASE, first).then(|| first..first + UIDS)
 }
 
 /// Checks the layers of snapshots: the records must name exactly those of the manifest. Returns the
@@ -116,7 +108,7 @@ fn check_layers(
     let mut all: HashMap<String, Range<u32>> = HashMap::new();
     for sandbox in sandboxes {
         for layer in &sandbox.snapshot_layers {
-            let ids = layer_ids(layer).filter(|_| is_layer_name(&layer.name));
+            let ids = ids_from(layer.id_base).filter(|_| is_layer_name(&layer.name));
             let fits = ids.filter(|ids| all.get(&layer.name).is_none_or(|known| known == ids));
             let ids = fits.ok_or_else(|| Error::Refused {
                 path: path(),
@@ -147,9 +139,8 @@ fn check_one(sandbox: &SandboxSummary, used: &mut HashSet<u32>) -> Result<Range<
     if sandbox.slot >= SLOTS || !used.insert(sandbox.slot) {
         return Err(format!("has the invalid range {} of user ids", sandbox.slot));
     }
-    let ids = ids(sandbox).ok_or_else(|| {
-        format!("has files with the invalid user ids {}", sandbox.id_base.unwrap_or_default())
-    })?;
+    let ids = ids_from(sandbox.id_base)
+        .ok_or_else(|| format!("has files with the invalid user ids {}", sandbox.id_base))?;
     match sandbox.layers.iter().find(|layer| !is_layer(layer)) {
         Some(layer) => Err(format!("has the invalid layer {layer:?}")),
         None => Ok(ids),
@@ -167,6 +158,7 @@ fn is_layer(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolet_jail::first_id;
 
     fn sandbox() -> SandboxSummary {
         SandboxSummary {
@@ -174,7 +166,7 @@ mod tests {
             tenant: "t".to_owned(),
             id: "a".to_owned(),
             slot: 0,
-            id_base: None,
+            id_base: FILES_ID_BASE,
             state: "running".to_owned(),
             persistent: true,
             credential_hosts: Vec::new(),
@@ -187,7 +179,7 @@ mod tests {
 
     #[test]
     fn ranges_of_user_ids_end_below_the_ids_of_the_host() {
-        let last = ids(&SandboxSummary { slot: SLOTS - 1, ..sandbox() }).unwrap();
+        let last = first_id(UID_BASE, SLOTS - 1).and_then(ids_from).unwrap();
         assert_eq!(last.end, all_ids().last().unwrap().end);
         let check = |slot| check_one(&SandboxSummary { slot, ..sandbox() }, &mut HashSet::new());
         assert!(check(SLOTS - 1).is_ok());
@@ -199,13 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn files_have_the_ids_of_their_record_or_of_the_slot() {
-        let of = |slot, id_base| ids(&SandboxSummary { slot, id_base, ..sandbox() });
-        assert_eq!(of(3, Some(0)), Some(0..UIDS));
-        assert_eq!(of(3, None), Some(UID_BASE + 3 * UIDS..UID_BASE + 4 * UIDS));
-        assert_eq!(of(3, Some(UID_BASE)), Some(UID_BASE..UID_BASE + UIDS), "of another slot");
+    fn files_have_the_ids_of_their_record() {
+        assert_eq!(ids_from(0), Some(0..UIDS));
+        assert_eq!(ids_from(UID_BASE), Some(UID_BASE..UID_BASE + UIDS), "of a slot");
         for invalid in [1, 1000, UID_BASE - UIDS, u32::MAX] {
-            assert_eq!(of(3, Some(invalid)), None, "{invalid}");
+            assert_eq!(ids_from(invalid), None, "{invalid}");
         }
     }
 

@@ -16,6 +16,7 @@ use crate::records::FileIds;
 use crate::secrets::{Passphrase, Secrets};
 use crate::verify::{check_hash, check_sizes, unpack};
 use isolet_store::backup::{CopiedRecords, SandboxSummary};
+use isolet_store::check_or_write_format;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -41,17 +42,6 @@ pub struct RestoreOptions<'a> {
     pub passphrase: Option<&'a Passphrase>,
     /// Whether to refuse a disk that may have too little space.
     pub check_space: bool,
-    /// Files that the data directory gets besides those of the backup.
-    pub markers: &'a [Marker],
-}
-
-/// A file in the data directory that says something about all of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Marker {
-    /// The name of the file in the data directory.
-    pub name: &'static str,
-    /// What the file contains then.
-    pub text: &'static str,
 }
 
 /// The result of a restore.
@@ -73,6 +63,7 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
     let manifest = Manifest::read(backup)?;
     check_sizes(backup, &manifest)?;
     let target = IncompleteRestore::begin(data)?;
+    check_or_write_format(data)?;
     if options.check_space {
         check_space(data, manifest.restored_bytes())?;
     }
@@ -98,7 +89,6 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
         secrets.write(data)?;
     }
     restoring.folders()?;
-    restoring.markers(options.markers)?;
     fs::rename(data.join(RECORDS_NEW), data.join("isolet.db")).map_err(at(data))?;
     target.complete()?;
     let notes = restoring.notes(&sandboxes);
@@ -128,14 +118,6 @@ impl Restoring<'_> {
         }
         records.finish()?;
         Ok(sandboxes)
-    }
-
-    fn markers(&self, markers: &[Marker]) -> Result<(), Error> {
-        for Marker { name, text } in markers {
-            let path = self.data.join(name);
-            fs::write(&path, text).map_err(at(&path))?;
-        }
-        Ok(())
     }
 
     fn archive(&self, file: &FileEntry, ids: &FileIds) -> Result<(), Error> {

@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Builder {
-    /// Reads the builds of earlier servers. Those that did not end have failed, and their sandboxes
+    /// Reads the builds of the previous server. Those that did not end have failed, and their sandboxes
     /// are deleted.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::recipe::{Accounts, Recipe};
 use sha2::{Digest, Sha256};
 
 /// The version of what a digest covers. A change of what steps do increases it.
-const VERSION: &str = "isolet-build-2";
+const VERSION: &str = "isolet-build-1";
 /// Bytes of a digest in the name of a snapshot.
 const NAME_BYTES: usize = 20;
 

@@ -83,7 +83,6 @@ pub(crate) struct BuildRecord {
     pub(crate) info: BuildInfo,
     /// The sandbox in which it runs.
     pub(crate) sandbox: Option<SandboxId>,
-    #[serde(default)]
     pub(crate) log: Vec<LogEntry>,
 }
 
@@ -149,7 +148,7 @@ pub(crate) fn read_all(root: &Path) -> Result<Vec<(TenantId, BuildRecord)>, Erro
                     serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
                 // Logs of ended builds stay on the disk, and others are not written.
                 record.log = Vec::new();
-                (record.v <= VERSION).then_some(record)
+                (record.v == VERSION).then_some(record)
             };
             match read() {
                 Some(record) => all.push((tenant.clone(), record)),

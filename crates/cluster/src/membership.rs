@@ -100,13 +100,14 @@ impl Membership {
     /// the node is registered and the other nodes are known.
     ///
     /// # Errors
-    /// [`JoinError::NameTaken`] if another node with this name lives; [`JoinError::Record`];
-    /// [`JoinError::Etcd`].
+    /// [`JoinError::NameTaken`] if another node with this name lives; [`JoinError::OtherFormat`];
+    /// [`JoinError::Record`]; [`JoinError::Etcd`].
     pub async fn join(
         etcd: Etcd,
         settings: &ClusterSettings,
         record: NodeRecord,
     ) -> Result<Self, JoinError> {
+        directory::check_formats(&etcd, &settings.keys, record.format).await?;
         let registered =
             register::register(&etcd, &settings.keys, &record, settings.lease_ttl).await?;
         let mut table = directory::list(&etcd, &settings.keys).await?;

@@ -186,6 +186,7 @@ async fn retried<T, E: Into<NodeError>>(
 /// This node as it describes itself.
 fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> NodeRecord {
     let mut record = NodeRecord::new(
+        isolet_store::FORMAT,
         settings.node.clone(),
         identity,
         settings.advertise.clone(),
@@ -194,7 +195,7 @@ fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> 
     record.labels = settings.labels.clone();
     record.store = settings.store && service.has_snapshot_store();
     record.state = ReportedState::Starting;
-    record.limits_digest = Some(service.limits_digest());
+    record.limits_digest = service.limits_digest();
     record
 }
 

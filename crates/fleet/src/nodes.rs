@@ -209,7 +209,7 @@ mod tests {
     fn the_state_of_a_node_is_one_word() {
         let name = NodeName::parse("a").unwrap();
         let region = Label::parse("eu").unwrap();
-        let record = NodeRecord::new(name, "id".into(), "h:1".into(), region);
+        let record = NodeRecord::new(1, name, "id".into(), "h:1".into(), region);
         let of = |state, reported| {
             let mut record = record.clone();
             record.state = reported;

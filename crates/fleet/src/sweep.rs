@@ -119,7 +119,7 @@ impl Node {
             let may_be_lost = class == Class::Node
                 || stored.as_ref().is_some_and(|stored| stored.restorable().is_empty());
             if let Some(id) = owned_id(&sandbox) {
-                let is_over = |stored: &PushedRecord| stored.is_over(&self.service, &id, now_ms());
+                let is_over = |stored: &PushedRecord| stored.is_over(now_ms());
                 if ended < ENDED_MAX && stored.as_ref().is_some_and(is_over) {
                     ended += 1;
                     let _ = self.releases.try_send(Release::Ended(id.into()));

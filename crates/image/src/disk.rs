@@ -32,7 +32,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Removes a directory with everything below it, if it exists. The depth does not matter: it may hold
-/// a tenant's image, or one that an older version accepted without a limit on the depth.
+/// a tenant's image.
 pub(crate) fn clear(directory: &Path) -> Result<(), Error> {
     Ok(isolet_sys::tree::remove(directory)?)
 }

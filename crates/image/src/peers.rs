@@ -89,7 +89,6 @@ pub struct PeerFailure(pub String);
 pub(crate) struct SentImage {
     pub(crate) image: Image,
     /// The content of its sessions in base64, if it has some.
-    #[serde(default)]
     sessions: Option<String>,
     /// The unpacked sizes of its layers, in bytes, in the order of its root; 0 for what is no layer.
     pub(crate) layer_bytes: Vec<u64>,

@@ -4,7 +4,7 @@
 //! images/known/<digest>.json        one image: layers, configuration, names by tenant
 //! images/sessions/<digest>          the sessions of an image that has some
 //! images/layers/<diff id>/tree      one unpacked layer, which sandboxes mount read-only
-//! images/layers/<diff id>/told.json its statistics
+//! images/layers/<diff id>/stats.json its statistics
 //! images/layers/<diff id>/of/<t>    tenants that have proven that they may read it
 //! images/frames/…                   init layers
 //! images/staging/<n>/               directories under construction; emptied at every start

@@ -54,7 +54,6 @@ pub struct LayerStats {
     /// Device nodes and entries of unknown kinds that were not unpacked.
     pub skipped: u64,
     /// Entries whose owner or group is above the highest id of a sandbox; they belong to `nobody`.
-    #[serde(rename = "strangers")]
     pub unmapped_owners: u64,
 }
 

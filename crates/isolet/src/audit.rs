@@ -6,7 +6,7 @@ use crate::config::DATA_DIR;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use isolet_sandbox::audit::{AuditDirectory, Expected, Verdict, verify};
-use isolet_sandbox::{SandboxId, TenantId};
+use isolet_sandbox::{SandboxId, TenantId, check_format};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -53,6 +53,7 @@ enum AuditCommand {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    check_format(&args.data_dir)?;
     let place = AuditDirectory::open(&args.data_dir).with_context(|| {
         let data = args.data_dir.display();
         format!(

@@ -8,7 +8,6 @@ mod network;
 mod overrides;
 mod programs;
 mod quotas;
-mod removed;
 mod store;
 mod switch;
 mod telemetry;
@@ -256,9 +255,7 @@ impl ServerSettings {
         if !data_dir.is_absolute() {
             bail!("the data directory must be an absolute path: {}", data_dir.display());
         }
-        removed::check_environment()?;
         let programs = programs::directory()?;
-        removed::check_programs(&programs)?;
         let mut sandboxes = Config::new(data_dir, &programs);
         let shipped = || parse(SHIPPED, Path::new("the shipped configuration"));
         let mut images = file.images.unwrap_or_default();
@@ -403,7 +400,6 @@ fn read(path: &Path) -> Result<String> {
 }
 
 fn parse(text: &str, path: &Path) -> Result<File> {
-    removed::check_keys(text, path)?;
     toml::from_str(text)
         .with_context(|| format!("{} is not a valid configuration file", path.display()))
 }

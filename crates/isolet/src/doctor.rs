@@ -76,6 +76,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(control_groups::check(is_root));
     all.extend(egress::check(&config.network, is_root));
     all.extend(limits::check());
+    all.push(storage::format(&config.data_dir));
     all.extend(storage::check(config));
     all.extend(storage::try_out(&config.data_dir));
     all.extend(clock::check(&config.data_dir));

@@ -6,11 +6,10 @@ mod rotate;
 use crate::client::args::format::OutputFormat;
 use crate::client::output::{print_message, write};
 use crate::config::DATA_DIR;
-use crate::data_age;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use isolet_clock::{now_ms, rfc3339};
-use isolet_sandbox::{KeyFormat, Keys, NewKey, TenantId};
+use isolet_sandbox::{KeyFormat, Keys, NewKey, TenantId, check_format, check_or_write_format};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,10 +93,9 @@ fn span(text: &str) -> Result<i64, String> {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let args_data_dir = args.data_dir.clone();
-    if let KeyCommand::Add { .. } = args.command {
-        std::fs::create_dir_all(&args.data_dir)
-            .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
-        data_age::mark_if_new(&args.data_dir)?;
+    match args.command {
+        KeyCommand::Add { .. } => check_or_write_format(&args.data_dir)?,
+        _ => drop(check_format(&args.data_dir)?),
     }
     let file = args.data_dir.join("isolet.db");
     if !file.try_exists()? && !matches!(args.command, KeyCommand::Add { .. }) {

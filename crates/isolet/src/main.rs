@@ -7,7 +7,6 @@ mod backup;
 mod client;
 mod cluster;
 mod config;
-mod data_age;
 mod doctor;
 mod generate;
 mod keys;

@@ -5,7 +5,6 @@ use crate::backup::reporter::Reporter;
 use crate::backup::require_root;
 use crate::client::args::format::OutputFormat;
 use crate::config::DATA_DIR;
-use crate::data_age;
 use anyhow::{Context, Result};
 use clap::Parser;
 use isolet_backup::{Manifest, Progress, ProgressEvent, RestoreOptions, Restored, restore};
@@ -54,8 +53,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         data_dir: &args.data_dir,
         passphrase: passphrase.as_ref(),
         check_space: !args.skip_space_check,
-        // A backup may be restored on another machine: TLS is never left out by accident.
-        markers: &[data_age::MARKER],
     };
     let Restored { manifest, notes } =
         restore(&options, &reporter).context("nothing was restored")?;

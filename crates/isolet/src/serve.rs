@@ -4,7 +4,7 @@ use crate::config::{self, DATA_DIR, LISTEN, Overrides, ServerSettings};
 use crate::logging::{self, LogControl, LogSettings};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsFiles;
-use crate::{admin, data_age, doctor};
+use crate::{admin, doctor};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_build::Builder;
@@ -129,14 +129,13 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
-    settings.tls.check_address(listen, &data_dir)?;
+    settings.tls.check_address(listen)?;
     let tls = settings.tls.files.clone().map(TlsFiles::watch).transpose()?;
     let has_tls = tls.is_some();
     let listener = bind(listen, RELEASE_WAIT).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
     doctor::at_start(&settings);
-    data_age::mark_if_new(&data_dir)?;
     let metrics = match settings.metrics_listen {
         Some(address) => Some(bind(address, RELEASE_WAIT).await.with_context(|| {
             format!("cannot listen on {address} for metrics; choose another --metrics-listen")

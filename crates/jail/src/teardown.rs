@@ -3,6 +3,7 @@
 
 use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;
+use crate::kernel::helper_socket::HelperSocket;
 use crate::lease_guard::client::LeaseGuard;
 use crate::sandbox_handle::SandboxHandle;
 use crate::veth;
@@ -24,8 +25,8 @@ pub struct Ended {
     pub left: Vec<String>,
 }
 
-/// Kills the processes of all sandboxes, removes their control groups, and ends the process that
-/// owns the veth pairs. The caller must hold the directory's lock and have called
+/// Kills the processes of all sandboxes, removes their control groups, and ends the lease
+/// guard and the process that owns the veth pairs, of whatever version they are. The caller must hold the directory's lock and have called
 /// [`crate::identity::adopt`], so that a copy of a data directory does not end the sandboxes of the
 /// original. Blocks.
 ///
@@ -53,6 +54,9 @@ pub fn end_all(config: &Config) -> io::Result<Ended> {
         }
     }
     LeaseGuard::release_all(config);
+    if let Err(error) = HelperSocket::LEASE_GUARD.end_process(&config.data_dir) {
+        ended.left.push(format!("cannot end the lease guard: {error}"));
+    }
     roots.iter().for_each(|root| drop(fs::remove_dir(root)));
     if let Ok(Some(root)) = Hierarchies::find().map(|all| CgroupRoot::locate(&all, &config.cgroup))
     {

@@ -17,8 +17,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const EXPOSED: &str = "exposed";
 /// The member of the body that names layers of snapshots.
 const LAYERS: &str = "layers";
-/// The version of a body with layers.
-const VERSION_WITH_LAYERS: u32 = 3;
 
 /// The exposed ports of sandboxes, by the sandbox's name, as their records store them.
 pub type LinkSecrets = BTreeMap<String, Value>;
@@ -34,8 +32,8 @@ pub struct SandboxSummary {
     pub id: String,
     /// Index of its uid range.
     pub slot: u32,
-    /// The first id that its files have on disk; `None` means the first id of its slot.
-    pub id_base: Option<u32>,
+    /// The first id that its files have on disk; `u32::MAX` if the record has none.
+    pub id_base: u32,
     /// Its state, as in the API.
     pub state: String,
     /// Whether its files survive a sleep.
@@ -93,7 +91,7 @@ pub fn inspect(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
     if said != "ok" {
         return Err(Error::Torn { file: file.to_owned(), said });
     }
-    schema::refuse_newer(&connection, file)?;
+    schema::check_version(&connection, file)?;
     summaries(&connection)
 }
 
@@ -103,27 +101,23 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
     let rows = query.query_map([], |row| {
         let body: String = row.get(5)?;
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
-        let hosts = body["lent"].as_array().into_iter().flatten();
+        let hosts = body["credentials"].as_array().into_iter().flatten();
         let hosts = hosts.filter_map(|one| Some(one["host"].as_str()?.to_owned()));
         let layers = body["root"]["layers"].as_array().into_iter().flatten();
         let layers = layers.map(|layer| layer.as_str().unwrap_or_default().to_owned());
         let own = body[LAYERS].as_array().into_iter().flatten();
         let own = own.map(|layer| SummaryLayer {
             name: layer["name"].as_str().unwrap_or_default().to_owned(),
-            id_base: id(&layer["id_base"]).unwrap_or(u32::MAX),
+            id_base: id(&layer["id_base"]),
         });
         let snapshot_layers = own.collect();
-        // A number that is no id is as invalid as the largest id, with which no range begins.
-        let id_base = id(&body["id_base"]);
-        // A paused sandbox is stored as a running one with a mark.
-        let paused = body["paused"].as_bool() == Some(true);
         Ok(SandboxSummary {
             name: row.get(0)?,
             tenant: row.get(1)?,
             id: row.get(2)?,
             slot: row.get(3)?,
-            id_base,
-            state: if paused { "paused".to_owned() } else { row.get(4)? },
+            id_base: id(&body["id_base"]),
+            state: row.get(4)?,
             persistent: body["persistent"].as_bool().unwrap_or(true),
             credential_hosts: hosts.collect(),
             image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),
@@ -135,8 +129,9 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn id(value: &Value) -> Option<u32> {
-    value.as_u64().map(|id| u32::try_from(id).unwrap_or(u32::MAX))
+/// A value that is no id is as invalid as the largest id, with which no range begins.
+fn id(value: &Value) -> u32 {
+    value.as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX)
 }
 
 impl CopiedRecords {
@@ -171,7 +166,7 @@ impl CopiedRecords {
         schema::check(file)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(file, flags)?;
-        schema::refuse_newer(&connection, file)?;
+        schema::check_version(&connection, file)?;
         Self::prepare(connection, file)
     }
 
@@ -241,11 +236,6 @@ impl CopiedRecords {
                     body.insert(LAYERS.to_owned(), layers.into())
                 }
             };
-            let is = body.get(LAYERS);
-            // A server of an earlier version refuses a record with layers.
-            if is.is_some() && was != is.cloned() {
-                body.insert("v".to_owned(), VERSION_WITH_LAYERS.into());
-            }
             was != body.get(LAYERS).cloned()
         })
     }
@@ -338,8 +328,8 @@ mod tests {
         let connection = schema::open(&file).unwrap();
         for (slot, name) in [(0_u32, "a"), (1, "b")] {
             let body = serde_json::json!({
-                "v": 1, "persistent": slot == 0, "image_resolved": "host",
-                "lent": [{"host": "api.example"}],
+                "v": 1, "id_base": 0, "persistent": slot == 0, "image_resolved": "host",
+                "credentials": [{"host": "api.example"}],
                 "exposed": {"80": {
                     "secret": format!("hush-{name}"), "name": null, "created_at_ms": 1,
                     "tokens": [{"digest": format!("hush-digest-{name}"), "key": null, "expires_s": 9}],

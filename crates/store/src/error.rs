@@ -22,19 +22,48 @@ pub enum Error {
     Unsynced,
     /// A later version wrote the file.
     #[error(
-        "this data directory was written by {writer}: {file} has schema {found}, and this is {}, which supports schema {known} at most; \
-         start the version that wrote it, or restore a backup that was made before the upgrade",
-        this_version()
+        "{file} has schema {found}, and this isolet supports schema {known} at most; \
+         start the version that wrote it, or restore a backup of this version"
     )]
     Newer {
         /// The file of the records.
         file: PathBuf,
-        /// The version that wrote it, in words.
-        writer: String,
         /// The schema version of the file.
         found: i64,
         /// The latest schema that this version supports.
         known: i64,
+    },
+    /// A version that wrote no format created the data directory.
+    #[error(
+        "{data} was made by an earlier version of isolet, which this version cannot read: \
+         end what still runs of it with `isolet teardown --data-dir {data}`, then start with an empty directory; \
+         or start the version that made it"
+    )]
+    EarlierVersion {
+        /// The data directory.
+        data: PathBuf,
+    },
+    /// A version without an application id wrote the file.
+    #[error(
+        "{file} was made by an earlier version of isolet, which this version cannot read: \
+         start the version that made it, or start with an empty data directory"
+    )]
+    EarlierRecords {
+        /// The file of the records.
+        file: PathBuf,
+    },
+    /// The data directory has another format.
+    #[error(
+        "{data} has format {found}, and this isolet uses format {own}; start the version that made it, \
+         or end what still runs of it with `isolet teardown --data-dir {data}` and start with an empty directory"
+    )]
+    OtherFormat {
+        /// The data directory.
+        data: PathBuf,
+        /// What its file `format` contains.
+        found: String,
+        /// The format of this version.
+        own: u32,
     },
     /// The records are missing, but there are files of sandboxes. Starting without records would lose
     /// these files.
@@ -84,11 +113,6 @@ pub enum Error {
     /// A field is invalid.
     #[error("{0}")]
     Bad(&'static str),
-}
-
-/// The name and version of this program.
-pub(crate) fn this_version() -> String {
-    concat!("isolet ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
 impl Error {

@@ -10,6 +10,7 @@
 pub mod audit;
 pub mod backup;
 mod error;
+mod format;
 mod key_digest;
 pub mod keys;
 mod records;
@@ -19,6 +20,7 @@ mod store;
 mod tombstones;
 
 pub use error::Error;
+pub use format::{DataState, FORMAT, FORMAT_FILE, check_format, check_or_write_format};
 pub use key_digest::KeyDigest;
 pub use rows::{
     ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, OwnershipRow, SandboxRow, SessionRow,

@@ -1,14 +1,17 @@
 //! The tables, as a list of migrations.
 
-use crate::error::{Error, this_version};
+use crate::error::Error;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Step `n` migrates schema version `n` to `n + 1`. A released step is never edited.
+/// SQLite's `application_id` of the records: "isol" in ASCII. Records without it are of an earlier
+/// version, whatever the version of their schema is.
+const APPLICATION_ID: i32 = 0x6973_6f6c;
+
+/// Step `n` migrates schema version `n` to `n + 1`.
 const STEPS: &[&str] = &["
     CREATE TABLE sandboxes (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE,
@@ -25,9 +28,9 @@ const STEPS: &[&str] = &["
     CREATE INDEX answers_expire ON answers (expires_ms);
     CREATE TABLE keys (
         id TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, tenant TEXT NOT NULL, label TEXT NOT NULL,
-        read_only INTEGER NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER, revoked_ms INTEGER
+        read_only INTEGER NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER,
+        revoked_ms INTEGER, used_ms INTEGER
     ) STRICT;
-", "
     CREATE TABLE ended (
         n INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, body TEXT NOT NULL
     ) STRICT;
@@ -39,19 +42,14 @@ const STEPS: &[&str] = &["
     CREATE TABLE profiles (
         tenant TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, name)
     ) STRICT, WITHOUT ROWID;
-", "
-    ALTER TABLE keys ADD COLUMN used_ms INTEGER;
-", "
     CREATE TABLE snapshots (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,
         UNIQUE (tenant, id)
     ) STRICT;
-", "
     CREATE TABLE ownership (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, suspended INTEGER NOT NULL,
         view TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
-", "
     CREATE TABLE webhooks (
         tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
     ) STRICT, WITHOUT ROWID;
@@ -76,48 +74,14 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     })?;
     let mut connection = Connection::open(file)?;
     connection.busy_timeout(BUSY)?;
-    if refuse_newer(&connection, file)? == 0 {
+    if check_version(&connection, file)? == 0 {
         refuse_lost(file)?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    migrate(&mut connection, file)?;
-    sign(file);
+    migrate(&mut connection, file, STEPS)?;
     Ok(connection)
-}
-
-/// The file beside the records that names the last version that opened them, for the error of an
-/// earlier version.
-const WRITER: &str = "version";
-/// The longest name of a version that is repeated in an error, in characters.
-const WRITER_CHARS_MAX: usize = 60;
-
-/// The version that wrote these records.
-fn writer(file: &Path) -> String {
-    let text = fs::read_to_string(file.with_file_name(WRITER)).unwrap_or_default();
-    let plain = |c: &char| c.is_ascii_graphic() || *c == ' ';
-    let line: String = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .filter(plain)
-        .take(WRITER_CHARS_MAX)
-        .collect();
-    if line.is_empty() { "a later version of isolet".to_owned() } else { line }
-}
-
-/// Names this version as the last one that opened the records. A failure changes only the words of a
-/// later error, so it is no error.
-fn sign(file: &Path) {
-    let path = file.with_file_name(WRITER);
-    let line = format!("{}\n", this_version());
-    if fs::read_to_string(&path).is_ok_and(|text| text == line) {
-        return;
-    }
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
-    let _ = open.and_then(|mut to| to.write_all(line.as_bytes()));
 }
 
 /// Refuses an empty file if there are directories of sandboxes, which must have had records.
@@ -141,25 +105,82 @@ pub(crate) fn check(file: &Path) -> Result<(), Error> {
     if said == "ok" { Ok(()) } else { Err(Error::Torn { file: file.to_owned(), said }) }
 }
 
-/// Returns the schema version, and refuses one of a later release before anything is written.
-pub(crate) fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
+/// Returns the schema version, which is 0 for an empty file. Refuses records of an earlier version
+/// and a schema of a later version, before anything is written.
+pub(crate) fn check_version(connection: &Connection, file: &Path) -> Result<usize, Error> {
+    supported(connection, file, STEPS)
+}
+
+fn supported(connection: &Connection, file: &Path, steps: &[&str]) -> Result<usize, Error> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let known = STEPS.len() as i64;
+    let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let objects: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    if id != APPLICATION_ID && (objects > 0 || found != 0) {
+        return Err(Error::EarlierRecords { file: file.to_owned() });
+    }
+    let known = steps.len() as i64;
     match usize::try_from(found) {
         Ok(version) if found <= known => Ok(version),
-        _ => Err(Error::Newer { file: file.to_owned(), writer: writer(file), found, known }),
+        _ => Err(Error::Newer { file: file.to_owned(), found, known }),
     }
 }
 
-fn migrate(connection: &mut Connection, file: &Path) -> Result<(), Error> {
+fn migrate(connection: &mut Connection, file: &Path, steps: &[&str]) -> Result<(), Error> {
     // An immediate transaction, so that two processes that open a new file migrate it in turn.
     let all = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let version = refuse_newer(&all, file)?;
-    for step in &STEPS[version..] {
+    let version = supported(&all, file, steps)?;
+    for step in &steps[version..] {
         all.execute_batch(step)?;
     }
-    if version < STEPS.len() {
-        all.pragma_update(None, "user_version", STEPS.len() as i64)?;
+    if version < steps.len() {
+        all.pragma_update(None, "application_id", APPLICATION_ID)?;
+        all.pragma_update(None, "user_version", steps.len() as i64)?;
     }
     Ok(all.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The version that would follow this one.
+    fn next_steps() -> Vec<&'static str> {
+        [STEPS, &["ALTER TABLE totals ADD COLUMN invented TEXT NOT NULL DEFAULT 'x'"]].concat()
+    }
+
+    #[test]
+    fn a_later_version_migrates_records_and_this_one_refuses_them_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("isolet.db");
+        let mut records = open(&file).unwrap();
+        records.execute("INSERT INTO totals VALUES ('t', 1, 2, 3)", []).unwrap();
+        let next = next_steps();
+        migrate(&mut records, &file, &next).unwrap();
+        migrate(&mut records, &file, &next).unwrap();
+        let row = records.query_row("SELECT cpu_us, invented FROM totals", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        });
+        assert_eq!(row.unwrap(), (2, "x".to_owned()));
+        drop(records);
+        let error = open(&file).unwrap_err();
+        let known = STEPS.len() as i64;
+        assert!(matches!(error, Error::Newer { found, .. } if found == known + 1), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("isolet.db has schema {}", known + 1)), "{text}");
+    }
+
+    #[test]
+    fn records_without_the_application_id_are_of_an_earlier_version() {
+        for (id, version) in [(0, 6), (0, 1), (0, 0), (7, 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("isolet.db");
+            let records = open(&file).unwrap();
+            records.pragma_update(None, "application_id", id).unwrap();
+            records.pragma_update(None, "user_version", version).unwrap();
+            drop(records);
+            let error = open(&file).unwrap_err();
+            assert!(matches!(error, Error::EarlierRecords { .. }), "{id} {version}: {error}");
+        }
+    }
 }

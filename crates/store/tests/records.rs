@@ -2,7 +2,6 @@
 
 use isolet_store::keys::{Keys, NewKey};
 use isolet_store::{Error, KeyDigest, SandboxRow, SessionRow, Store, StoredAnswer};
-use std::fs;
 use std::path::PathBuf;
 
 fn file() -> (tempfile::TempDir, PathBuf) {
@@ -71,30 +70,6 @@ async fn sessions_go_with_their_sandbox() {
     assert!(store.sessions().await.unwrap().0.is_empty());
     let orphan = SessionRow { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
     assert!(store.insert_session(orphan, None).await.is_err());
-}
-
-#[test]
-fn a_file_of_a_later_version_is_refused_by_name_and_left_alone() {
-    let (_dir, file) = file();
-    drop(Store::open(&file).unwrap());
-    let raw = rusqlite::Connection::open(&file).unwrap();
-    raw.pragma_update(None, "user_version", 99).unwrap();
-    drop(raw);
-    let version = file.with_file_name("version");
-    assert!(fs::read_to_string(&version).unwrap().starts_with("isolet "), "it is signed");
-    fs::write(&version, "isolet 99.1.0\n\u{1b}[2J").unwrap();
-    let error = Store::open(&file).map(|_| ()).unwrap_err();
-    assert!(matches!(error, Error::Newer { found: 99, .. }));
-    let text = error.to_string();
-    assert!(text.starts_with("this data directory was written by isolet 99.1.0: "), "{text}");
-    assert!(text.contains("isolet.db has schema 99, and this is isolet "), "{text}");
-    assert_eq!(fs::read_to_string(&version).unwrap(), "isolet 99.1.0\n\u{1b}[2J", "left alone");
-    fs::remove_file(&version).unwrap();
-    let unsigned = Store::open(&file).map(|_| ()).unwrap_err().to_string();
-    assert!(unsigned.contains("written by a later version of isolet"), "{unsigned}");
-    let raw = rusqlite::Connection::open(&file).unwrap();
-    let version: i64 = raw.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 99);
 }
 
 #[tokio::test]

@@ -338,7 +338,6 @@ impl LocalFleet {
         let etcd = self.etcd();
         let files = etcd.client_files();
         let peers = self.authority.as_ref().expect("a fleet").issue(name);
-        // Programs of earlier versions do not know the key.
         let evict = match options.evict_after_s {
             0 => String::new(),
             seconds => format!("evict_after_s = {seconds}\n"),

@@ -17,7 +17,6 @@ pub struct Options {
     pub(crate) loop_disk: Option<LoopDisk>,
     pub(crate) descriptors: usize,
     pub(crate) everywhere: bool,
-    pub(crate) restore: Option<Restore>,
     pub(crate) key: Option<String>,
     pub(crate) authority: Option<String>,
     pub(crate) programs: Option<PathBuf>,
@@ -71,25 +70,6 @@ fn done(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {errors}");
-}
-
-/// A data directory of an earlier server.
-#[derive(Debug, Clone)]
-pub(crate) struct Restore {
-    /// A tar archive of the directory's content.
-    archive: PathBuf,
-    /// Changes the unpacked directory before the server starts.
-    change: fn(&Path),
-}
-
-impl Restore {
-    pub(crate) fn unpack(&self, data: &Path) {
-        let mut tar = Command::new("tar");
-        tar.args(["--numeric-owner", "--same-owner", "-xpf"]).arg(&self.archive);
-        let done = tar.arg("-C").arg(data).status().expect("tar is there");
-        assert!(done.success(), "{}: {done}", self.archive.display());
-        (self.change)(data);
-    }
 }
 
 impl Options {
@@ -166,14 +146,6 @@ impl Options {
         self
     }
 
-    /// Starts with the data directory of another server from a tar archive, after `change` has
-    /// edited it.
-    #[must_use]
-    pub fn restore(mut self, archive: &Path, change: fn(&Path)) -> Self {
-        self.restore = Some(Restore { archive: archive.to_owned(), change });
-        self
-    }
-
     /// Uses this key for the tenant `default` instead of a new one.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
@@ -190,7 +162,7 @@ impl Options {
             .env("ISOLET_TLS_KEY", &key.display().to_string())
     }
 
-    /// Starts the programs in this directory, for example those of an earlier version, instead of
+    /// Starts the programs in this directory, for example those of an earlier commit, instead of
     /// those under test. [`Server::use_programs_under_test`] replaces them later.
     #[must_use]
     pub fn programs(mut self, directory: &Path) -> Self {

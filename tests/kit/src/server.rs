@@ -105,9 +105,6 @@ impl Server {
         if server.options.overlay {
             mount_overlay(&data);
         }
-        if let Some(restore) = &server.options.restore {
-            restore.unpack(&data);
-        }
         let first = share_image(&server.options.programs.clone().unwrap_or_else(programs), &data);
         server.launch();
         drop(first);

@@ -1,7 +1,7 @@
 //! Backups of directories that are damaged, hostile or changing, and restores of them.
 
 use super::*;
-use crate::restore::{Marker, RestoreOptions, restore};
+use crate::restore::{RestoreOptions, restore};
 use crate::verify::verify;
 use isolet_jail::{SLOTS, UID_BASE, UIDS};
 use isolet_store::keys::Keys;
@@ -51,13 +51,14 @@ impl Fixture {
         drop(Keys::open(&file).unwrap());
         let connection = Connection::open(&file).unwrap();
         for (slot, name) in (0..).zip(names) {
-            let insert = "INSERT INTO sandboxes VALUES (?1, 't', ?1, ?2, 'running', '{}')";
-            connection.execute(insert, params![name, slot]).unwrap();
+            let first = UID_BASE + slot * UIDS;
+            let body = format!("{{\"id_base\":{first}}}");
+            let insert = "INSERT INTO sandboxes VALUES (?1, 't', ?1, ?2, 'running', ?3)";
+            connection.execute(insert, params![name, slot, body]).unwrap();
             let workspace = fixture.data().join("sandboxes").join(name).join("workspace");
             fs::create_dir_all(&workspace).unwrap();
             let file = workspace.join("f");
             fs::write(&file, name).unwrap();
-            let first = UID_BASE + slot * UIDS;
             chown(&file, Some(first), Some(first)).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
         }
@@ -102,7 +103,6 @@ impl Fixture {
             data_dir: to,
             passphrase: None,
             check_space: false,
-            markers: &[Marker { name: "marker", text: "yes" }],
         };
         restore(&options, &Quiet)
     }
@@ -147,7 +147,32 @@ fn one_sandbox_does_not_stop_the_backup_of_the_others() {
     fixture.restore(&to).unwrap();
     assert_eq!(fs::read_to_string(to.join("sandboxes/e/workspace/f")).unwrap(), "e");
     assert!(!to.join("sandboxes/d").try_exists().unwrap());
-    assert_eq!(fs::read_to_string(to.join("marker")).unwrap(), "yes");
+    assert_eq!(isolet_store::check_format(&to).unwrap(), isolet_store::DataState::Known);
+}
+
+#[test]
+fn a_backup_of_another_format_is_refused_before_anything_is_written() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.create(&[]).unwrap();
+    let file = fixture.target().join(manifest::FILE);
+    let text: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let refused = |change: serde_json::Value| {
+        let mut text = text.clone();
+        let fields = text.as_object_mut().unwrap();
+        fields.extend(change.as_object().unwrap().clone());
+        fs::write(&file, text.to_string()).unwrap();
+        let to = fixture.folder.path().join("to");
+        let error = fixture.restore(&to).unwrap_err();
+        assert!(!to.try_exists().unwrap(), "{error}");
+        error
+    };
+    let other = refused(serde_json::json!({"format": 2}));
+    assert!(matches!(other, Error::OtherFormat { found: 2, .. }), "{other}");
+    assert!(other.to_string().contains("has format 2, and this isolet uses format 1"), "{other}");
+    let earlier = refused(serde_json::json!({"format": "isolet-backup", "version": 2}));
+    assert!(matches!(earlier, Error::EarlierVersion(_)), "{earlier}");
+    let none = refused(serde_json::json!({"format": null}));
+    assert!(matches!(none, Error::NoBackup { .. }), "{none}");
 }
 
 #[test]
@@ -175,9 +200,9 @@ fn forged_records_are_refused_by_restore_and_verify() {
         "UPDATE sandboxes SET slot = 36864 WHERE name = 'a'".to_owned(),
         r#"UPDATE sandboxes SET body = '{"root":{"layers":["../../../../root"]}}'"#.to_owned(),
         r#"UPDATE sandboxes SET body = '{"root":{"layers":[7]}}'"#.to_owned(),
-        // The archives contain files of the other's user ids.
-        "UPDATE sandboxes SET slot = 1 - slot + 10; UPDATE sandboxes SET slot = slot - 10"
-            .to_owned(),
+        "UPDATE sandboxes SET body = '{}' WHERE name = 'b'".to_owned(),
+        // The archives contain files of other user ids.
+        format!("UPDATE sandboxes SET body = '{{\"id_base\":{UID_BASE}}}' WHERE name = 'b'"),
         "UPDATE sandboxes SET body = '{\"id_base\":0}' WHERE name = 'b'".to_owned(),
         "UPDATE sandboxes SET body = '{\"id_base\":1000}' WHERE name = 'b'".to_owned(),
         "UPDATE sandboxes SET body = '{\"id_base\":4294967296}' WHERE name = 'b'".to_owned(),
@@ -238,7 +263,6 @@ fn audit_logs_are_copied_with_the_key_that_verifies_them() {
         data_dir: &to,
         passphrase: Some(&passphrase),
         check_space: false,
-        markers: &[],
     };
     restore(&options, &Quiet).unwrap();
     assert_eq!(fs::read_to_string(to.join("audit/key")).unwrap(), "new");

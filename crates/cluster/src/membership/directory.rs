@@ -2,13 +2,17 @@
 
 use crate::etcd::Etcd;
 use crate::etcd::EtcdError;
+use crate::etcd::KeyValue;
 use crate::etcd::PAGE_KEYS_MAX;
 use crate::etcd::Watch;
+use crate::membership::error::JoinError;
 use crate::membership::table::Suspects;
 use crate::membership::table::Table;
 use crate::model::Keys;
 use crate::model::Members;
 use crate::model::NODES_MAX;
+use crate::model::NodeKey;
+use crate::model::NodeRecord;
 use crate::model::SkippedKey;
 use isolet_wire::node::NodeName;
 use std::collections::BTreeMap;
@@ -57,22 +61,47 @@ impl Marks {
 
 /// Reads all keys about nodes.
 pub(super) async fn list(etcd: &Etcd, keys: &Keys) -> Result<Table, EtcdError> {
-    let prefix = keys.nodes();
-    let mut page = etcd.list(&prefix, None, PAGE_KEYS_MAX, None).await?;
-    let mut table = Table::new(keys.clone(), page.revision);
-    let mut count = 0;
-    loop {
-        count += page.pairs.len();
-        let last = page.pairs.last().map(|pair| pair.key.clone());
-        for pair in page.pairs {
-            report(table.put(pair).as_ref());
+    let Listed { revision, pairs } = Listed::read(etcd, keys).await?;
+    let mut table = Table::new(keys.clone(), revision);
+    for pair in pairs {
+        report(table.put(pair).as_ref());
+    }
+    Ok(table)
+}
+
+/// Refuses a fleet in which a node that holds its lease has another format.
+pub(super) async fn check_formats(etcd: &Etcd, keys: &Keys, own: u32) -> Result<(), JoinError> {
+    for pair in Listed::read(etcd, keys).await?.pairs {
+        let Some(NodeKey::Live(name)) = keys.read_node(&pair.key) else { continue };
+        let found = NodeRecord::read_format(&pair.value);
+        if let Some(found) = found.filter(|found| *found != own) {
+            return Err(JoinError::OtherFormat { name, found, own });
         }
-        match last {
-            Some(last) if page.has_more && count < KEYS_MAX => {
-                let at = Some(table.revision);
-                page = etcd.list(&prefix, Some(&last), PAGE_KEYS_MAX, at).await?;
+    }
+    Ok(())
+}
+
+/// The keys about nodes at one revision.
+struct Listed {
+    revision: i64,
+    pairs: Vec<KeyValue>,
+}
+
+impl Listed {
+    async fn read(etcd: &Etcd, keys: &Keys) -> Result<Self, EtcdError> {
+        let prefix = keys.nodes();
+        let mut page = etcd.list(&prefix, None, PAGE_KEYS_MAX, None).await?;
+        let revision = page.revision;
+        let mut pairs = Vec::new();
+        loop {
+            pairs.append(&mut page.pairs);
+            match pairs.last() {
+                Some(last) if page.has_more && pairs.len() < KEYS_MAX => {
+                    page =
+                        etcd.list(&prefix, Some(&last.key), PAGE_KEYS_MAX, Some(revision)).await?;
+                }
+                _ => return Ok(Self { revision, pairs }),
             }
-            _ => return Ok(table),
         }
     }
 }

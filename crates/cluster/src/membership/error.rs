@@ -23,6 +23,20 @@ pub enum JoinError {
         /// The seconds for which its lease lasts without a renewal.
         left_s: u32,
     },
+    /// A node of the fleet has another format.
+    #[error(
+        "the node {name} of this fleet has format {found}, and this isolet uses format {own}; \
+         use another `[cluster] prefix`, or stop all nodes of the fleet and start it again with \
+         empty data directories and without its keys in etcd"
+    )]
+    OtherFormat {
+        /// The name of that node.
+        name: NodeName,
+        /// The format of that node; 0: its record names none.
+        found: u32,
+        /// The format of this node.
+        own: u32,
+    },
     /// The record of this node is not valid.
     #[error("this node cannot describe itself: {0}")]
     Record(#[from] BadRecord),

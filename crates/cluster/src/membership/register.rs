@@ -60,7 +60,7 @@ pub(super) enum Renewal {
     Gone,
 }
 
-/// Registers the node, or continues the registration of an earlier server of the same node.
+/// Registers the node, or continues the registration of the previous server of the same node.
 pub(super) async fn register(
     etcd: &Etcd,
     keys: &Keys,

@@ -192,7 +192,7 @@ mod tests {
 
     fn value(node: &str) -> Vec<u8> {
         let region = Label::parse("eu").unwrap();
-        NodeRecord::new(name(node), "id".into(), "h:1".into(), region).value().unwrap()
+        NodeRecord::new(1, name(node), "id".into(), "h:1".into(), region).value().unwrap()
     }
 
     fn pair(key: &str, value: Vec<u8>, at: i64) -> KeyValue {

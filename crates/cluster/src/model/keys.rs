@@ -114,12 +114,6 @@ impl Keys {
         format!("{}/stored/{}", self.prefix, sandbox.path()).into_bytes()
     }
 
-    /// The prefix of the descriptions of all sandboxes that were stored away.
-    #[must_use]
-    pub fn all_stored(&self) -> Vec<u8> {
-        format!("{}/stored/", self.prefix).into_bytes()
-    }
-
     /// The prefix of the descriptions of a tenant's sandboxes that were stored away.
     #[must_use]
     pub fn stored_of_tenant(&self, tenant: &str) -> Vec<u8> {

@@ -119,10 +119,8 @@ impl Members {
     #[must_use]
     pub fn with_other_limits(&self, digest: &str) -> Vec<NodeName> {
         let holds = |state: NodeState| matches!(state, NodeState::Ready | NodeState::Suspect);
-        let differs = |member: &&Member| {
-            let other = member.record.limits_digest.as_deref();
-            holds(member.state) && other.is_some_and(|other| other != digest)
-        };
+        let differs =
+            |member: &&Member| holds(member.state) && member.record.limits_digest != digest;
         self.iter().filter(differs).map(|member| member.record.name.clone()).collect()
     }
 
@@ -153,17 +151,16 @@ mod tests {
     #[test]
     fn only_living_nodes_with_other_limits_are_reported() {
         let nodes = [
-            ("a", Some("1"), NodeState::Ready),
-            ("b", Some("2"), NodeState::Ready),
-            ("c", Some("2"), NodeState::Lost),
-            ("d", None, NodeState::Ready),
-            ("e", Some("3"), NodeState::Suspect),
+            ("a", "1", NodeState::Ready),
+            ("b", "2", NodeState::Ready),
+            ("c", "2", NodeState::Lost),
+            ("e", "3", NodeState::Suspect),
         ];
-        let member = |(name, digest, state): (&str, Option<&str>, NodeState)| {
+        let member = |(name, digest, state): (&str, &str, NodeState)| {
             let name = NodeName::parse(name).unwrap();
             let region = Label::parse("eu").unwrap();
-            let mut record = NodeRecord::new(name.clone(), "i".into(), "h:1".into(), region);
-            record.limits_digest = digest.map(str::to_owned);
+            let mut record = NodeRecord::new(1, name.clone(), "i".into(), "h:1".into(), region);
+            record.limits_digest = digest.to_owned();
             (name, Member { record, registration: None, state, cordoned: false })
         };
         let all = Members::new(1, nodes.into_iter().map(member).collect(), Vec::new());

@@ -13,7 +13,7 @@ pub const RECORD_BYTES_MAX: usize = 16 * 1024;
 pub const IMAGES_MAX: usize = 64;
 /// Maximum length of the other texts of a record, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
-/// The version of records. A node skips records of a later one.
+/// The version of records. A node skips records of another one.
 const VERSION: u8 = 1;
 
 /// A node as it describes itself. More than 12 fields are not needed: what changes with the work is
@@ -21,6 +21,8 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     v: u8,
+    /// The format of everything that the node stores. All nodes of a fleet have the same.
+    pub format: u32,
     /// The name, unique in the fleet.
     pub name: NodeName,
     /// The identity of the node's data directory. A restarted server has the same, another server
@@ -31,7 +33,6 @@ pub struct NodeRecord {
     /// The region.
     pub region: Label,
     /// The labels.
-    #[serde(default)]
     pub labels: Labels,
     /// The version of the server.
     pub version: String,
@@ -39,18 +40,13 @@ pub struct NodeRecord {
     pub capacity: Capacity,
     /// What is in use.
     pub load: Load,
-    /// A digest of the limits of tenants in the node's configuration file; `None`: an earlier version
-    /// wrote the record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits_digest: Option<String>,
+    /// A digest of the limits of tenants in the node's configuration file.
+    pub limits_digest: String,
     /// Whether sandboxes of the class `store` can be placed here.
-    #[serde(default)]
     pub store: bool,
     /// Whether the node accepts new sandboxes.
-    #[serde(default)]
     pub state: ReportedState,
-    /// When its server started, in milliseconds since 1970; 0: a version wrote it that does not say.
-    #[serde(default)]
+    /// When its server started, in milliseconds since 1970.
     pub started_at_ms: i64,
 }
 
@@ -80,16 +76,14 @@ pub struct Load {
     pub running: u32,
     /// The images that the node has, as the first 16 hexadecimal digits of their digests: at most
     /// [`IMAGES_MAX`], those that were used last.
-    #[serde(default)]
     pub images: Vec<String>,
 }
 
 /// Whether a node accepts new sandboxes, as it says itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedState {
     /// It does.
-    #[default]
     Ready,
     /// It does not: the server is stopping.
     Stopping,
@@ -100,8 +94,8 @@ pub enum ReportedState {
 /// A record of a node cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// A later version wrote it.
-    #[error("version {0} is newer than this program knows; upgrade this node")]
+    /// Another version wrote it.
+    #[error("version {0} of the record is not the one that this program knows")]
     Version(u8),
     /// It is not a record of a node.
     #[error("not the record of a node: {0}")]
@@ -120,11 +114,19 @@ pub enum BadRecord {
 }
 
 impl NodeRecord {
-    /// The record of a node that has no load and is ready.
+    /// The record of a node that has no load and is ready, and whose configuration file limits no
+    /// tenant.
     #[must_use]
-    pub fn new(name: NodeName, identity: String, address: String, region: Label) -> Self {
+    pub fn new(
+        format: u32,
+        name: NodeName,
+        identity: String,
+        address: String,
+        region: Label,
+    ) -> Self {
         Self {
             v: VERSION,
+            format,
             name,
             identity,
             address,
@@ -133,7 +135,7 @@ impl NodeRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capacity: Capacity::default(),
             load: Load::default(),
-            limits_digest: None,
+            limits_digest: String::new(),
             store: false,
             state: ReportedState::Ready,
             started_at_ms: isolet_clock::now_ms(),
@@ -150,7 +152,7 @@ impl NodeRecord {
         }
         let malformed = |error: serde_json::Error| BadRecord::Malformed(error.to_string());
         let read: Self = serde_json::from_slice(value).map_err(malformed)?;
-        if read.v > VERSION {
+        if read.v != VERSION {
             return Err(BadRecord::Version(read.v));
         }
         if read.name != *name {
@@ -158,6 +160,17 @@ impl NodeRecord {
         }
         read.check()?;
         Ok(read)
+    }
+
+    /// The format of a node's record, which may be of any version; 0: it has none. `None`: it is not
+    /// the record of a node.
+    pub(crate) fn read_format(value: &[u8]) -> Option<u32> {
+        #[derive(Deserialize)]
+        struct AnyRecord {
+            #[serde(default)]
+            format: u32,
+        }
+        Some(serde_json::from_slice::<AnyRecord>(value).ok()?.format)
     }
 
     /// The value for etcd.
@@ -189,8 +202,7 @@ impl NodeRecord {
         within("the identity", self.identity.len(), TEXT_BYTES_MAX)?;
         within("the address", self.address.len(), TEXT_BYTES_MAX)?;
         within("the version", self.version.len(), TEXT_BYTES_MAX)?;
-        let digest = self.limits_digest.as_ref().map(String::len);
-        within("the digest of limits", digest.unwrap_or_default(), TEXT_BYTES_MAX)?;
+        within("the digest of limits", self.limits_digest.len(), TEXT_BYTES_MAX)?;
         let longest = self.load.images.iter().map(String::len).max();
         within("the digest of an image", longest.unwrap_or_default(), TEXT_BYTES_MAX)
     }
@@ -204,7 +216,7 @@ mod tests {
     fn record() -> NodeRecord {
         let name = NodeName::parse("a").unwrap();
         let region = Label::parse("eu").unwrap();
-        NodeRecord::new(name, "id".into(), "127.0.0.1:1".into(), region)
+        NodeRecord::new(1, name, "id".into(), "127.0.0.1:1".into(), region)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Maximum length of the reason for a placement, in bytes.
 pub const REASON_BYTES_MAX: usize = 200;
-/// The version of the stored value. A node skips values of a later one.
+/// The version of the stored value. A node skips values of another one.
 const VERSION: u8 = 1;
 
 /// Whether a sandbox survives its node.
@@ -24,11 +24,10 @@ pub enum Class {
 }
 
 /// Where the files of an owned sandbox are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Custody {
     /// On its node, or they will be once it is created there.
-    #[default]
     Held,
     /// Only in the object store: its node has stored it away and has nothing of it. Any node may take
     /// it over.
@@ -36,12 +35,6 @@ pub enum Custody {
     /// Its node has taken it over after it was stored away, and restores it from the object store,
     /// unless it has done so.
     Fetched,
-}
-
-impl Custody {
-    fn is_held(&self) -> bool {
-        *self == Self::Held
-    }
 }
 
 /// The owner of a sandbox.
@@ -75,7 +68,6 @@ pub struct OwnerValue {
     class: Class,
     region: String,
     reason: String,
-    #[serde(default, skip_serializing_if = "Custody::is_held")]
     custody: Custody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     destination: Option<NodeName>,
@@ -95,8 +87,8 @@ impl Owner {
 /// The value of an owner's key cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum BadOwner {
-    /// A later version wrote it.
-    #[error("version {0} is newer than this program knows; upgrade this node")]
+    /// Another version wrote it.
+    #[error("version {0} of the record is not the one that this program knows")]
     Version(u8),
     /// It is not the value of an owner.
     #[error("not the record of an owner: {0}")]
@@ -108,7 +100,7 @@ impl Owner {
     pub(crate) fn read(value: &[u8], revision: i64) -> Result<Self, BadOwner> {
         let read: OwnerValue = serde_json::from_slice(value)
             .map_err(|error| BadOwner::Malformed(error.to_string()))?;
-        if read.v > VERSION {
+        if read.v != VERSION {
             return Err(BadOwner::Version(read.v));
         }
         Ok(Self {
@@ -165,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_sandbox_is_read_as_one_and_earlier_values_are_held() {
+    fn a_stored_sandbox_is_read_as_one() {
         let destination = Some(NodeName::parse("b").unwrap());
         let stored = Owner {
             custody: Custody::Stored,
@@ -174,12 +166,7 @@ mod tests {
             ..owner()
         };
         assert_eq!(Owner::read(&stored.value(), 7).unwrap(), stored);
-        let held = String::from_utf8(owner().value()).unwrap();
-        assert!(
-            !["custody", "destination", "ends_at_ms"].iter().any(|name| held.contains(name)),
-            "as earlier versions write it: {held}"
-        );
-        assert!(!Owner::read(held.as_bytes(), 7).unwrap().is_stored());
+        assert!(!Owner::read(&owner().value(), 7).unwrap().is_stored());
     }
 
     #[test]
@@ -191,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_and_garbage_are_errors() {
+    fn another_version_and_garbage_are_errors() {
         let text = String::from_utf8(owner().value()).unwrap();
         let later = text.replace("\"v\":1", "\"v\":2");
         assert_eq!(Owner::read(later.as_bytes(), 7), Err(BadOwner::Version(2)));
@@ -199,7 +186,5 @@ mod tests {
             let read = Owner::read(garbage.as_bytes(), 7);
             assert!(matches!(read, Err(BadOwner::Malformed(_))), "{garbage}");
         }
-        let with_more = text.replace("\"v\":1", "\"v\":1,\"later\":true");
-        assert!(Owner::read(with_more.as_bytes(), 7).is_ok(), "fields of a later version");
     }
 }

@@ -175,18 +175,6 @@ impl Ownership {
         self.stored_below(&self.keys.stored_of_tenant(tenant), after, limit).await
     }
 
-    /// The stored sandboxes of all tenants behind `after`, as [`Self::stored_of_tenant`].
-    ///
-    /// # Errors
-    /// [`OwnershipError::Etcd`].
-    pub async fn stored_of_all(
-        &self,
-        after: Option<&SandboxKey>,
-        limit: u16,
-    ) -> Result<StoredPage, OwnershipError> {
-        self.stored_below(&self.keys.all_stored(), after, limit).await
-    }
-
     async fn stored_below(
         &self,
         prefix: &[u8],
@@ -223,36 +211,6 @@ impl Ownership {
             Some(Ending { sandbox, at_ms, revision: pair.modified_at })
         });
         Ok(read.take_while(|ending| ending.at_ms <= until_ms).collect())
-    }
-
-    /// Lists a sandbox by the end of its lifetime that a node of an earlier version stored away, which did
-    /// not list it. Does nothing if the sandbox or its owner has changed since they were read.
-    ///
-    /// # Errors
-    /// [`OwnershipError::Etcd`].
-    pub async fn add_ending(
-        &self,
-        stored: &StoredSandbox,
-        owner: &Owner,
-        at_ms: i64,
-    ) -> Result<(), OwnershipError> {
-        let sandbox = &stored.sandbox;
-        let owner_key = self.keys.owner(sandbox);
-        let stored_key = self.keys.stored(sandbox);
-        let listed = Owner { ends_at_ms: Some(at_ms), ..owner.clone() };
-        let compares = vec![
-            Compare::modified_at(owner_key.clone(), owner.epoch.revision()),
-            Compare::modified_at(stored_key.clone(), stored.epoch.revision()),
-        ];
-        // All three, because one transaction writes the owner and the description.
-        let then = vec![
-            Operation::put(owner_key, listed.value()),
-            Operation::put(stored_key, stored.description.clone()),
-            Operation::put(self.keys.ending(at_ms, sandbox), Vec::new()),
-        ];
-        self.etcd.transaction(Transaction { compares, then, otherwise: Vec::new() }).await?;
-        self.cache.forget(sandbox, owner.epoch);
-        Ok(())
     }
 
     /// Forgets the end of a sandbox that was not stored away again since it was read.

@@ -16,7 +16,8 @@ fn label(text: &str) -> Label {
 }
 
 fn member(index: usize, memory_mib: u64, reserved_mib: u64) -> Member {
-    let mut record = NodeRecord::new(name(index), "id".into(), "127.0.0.1:1".into(), label("eu"));
+    let mut record =
+        NodeRecord::new(1, name(index), "id".into(), "127.0.0.1:1".into(), label("eu"));
     record.capacity.memory_mib = memory_mib;
     record.capacity.sandboxes = 10;
     record.load.memory_reserved_mib = reserved_mib;

@@ -19,6 +19,8 @@ use isolet_cluster::ownership::Ownership;
 use isolet_wire::node::NodeName;
 use std::time::Duration;
 
+/// The format of all nodes.
+pub(crate) const FORMAT: u32 = 7;
 /// The lifetime of a lease whose end a test waits for.
 pub(crate) const BRIEF: Duration = Duration::from_secs(3);
 
@@ -44,7 +46,7 @@ pub(crate) fn settings(server: &EtcdServer, node: &str, lease_ttl: Duration) -> 
 pub(crate) fn record(settings: &ClusterSettings, identity: &str) -> NodeRecord {
     let name = settings.node.clone();
     let region = settings.region.clone();
-    NodeRecord::new(name, identity.into(), settings.advertise.clone(), region)
+    NodeRecord::new(FORMAT, name, identity.into(), settings.advertise.clone(), region)
 }
 
 impl Node {

@@ -178,31 +178,3 @@ async fn stored_sandboxes_are_listed_by_the_end_of_their_lifetime() {
     one.ownership.forget_ending(&endings(1_000).await[0]).await.unwrap();
     assert_eq!(ids(1_000).await, [""; 0]);
 }
-
-/// Nodes of earlier versions stored sandboxes away without listing them by the end of their lifetime.
-#[tokio::test]
-async fn the_end_of_what_an_earlier_version_stored_away_is_added_unless_it_has_changed() {
-    let server = EtcdServer::start().await;
-    let one = Node::join(&server, "one").await;
-    for id in ["a", "b", "c"] {
-        let from = one.own(id, Class::Store).await;
-        let fence = one.ownership.fence(&sandbox(id), from.epoch);
-        one.ownership.store_away(&fence, &from, about(id.as_bytes())).await.unwrap();
-    }
-    let first = one.ownership.stored_of_all(None, 2).await.unwrap();
-    assert!(first.has_more && first.sandboxes.len() == 2, "{first:?}");
-    let second = one.ownership.stored_of_all(Some(&first.sandboxes[1].sandbox), 2).await.unwrap();
-    assert!(!second.has_more && second.sandboxes.len() == 1, "{second:?}");
-    let stored = &first.sandboxes[0];
-    let owner = one.ownership.owner(&stored.sandbox).await.unwrap().unwrap();
-    one.ownership.add_ending(stored, &owner, 20).await.unwrap();
-    let listed = one.ownership.endings(20, None, 10).await.unwrap();
-    assert_eq!(listed.iter().map(|one| &one.sandbox).collect::<Vec<_>>(), [&stored.sandbox]);
-    let now = one.ownership.owner_in_etcd(&stored.sandbox).await.unwrap().unwrap();
-    assert!(now.is_stored() && now.ends_at_ms == Some(20), "{now:?}");
-    let described = one.ownership.stored(&stored.sandbox).await.unwrap().unwrap();
-    assert_eq!((described.epoch, described.description), (now.epoch, stored.description.clone()));
-    // Both are outdated now.
-    one.ownership.add_ending(stored, &owner, 30).await.unwrap();
-    assert_eq!(one.ownership.endings(100, None, 10).await.unwrap(), listed);
-}

@@ -42,9 +42,7 @@ struct KeyValue {
     /// SHA-256 of the secret, in hexadecimal digits.
     digest: String,
     tenant: String,
-    #[serde(default)]
     label: String,
-    #[serde(default)]
     read_only: bool,
     created_at_ms: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,11 +10,10 @@
 use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::{key, owned_id};
-use crate::store_class::pushed::ends_at_ms;
 use futures_util::{StreamExt, stream};
 use isolet_clock::now_ms;
 use isolet_cluster::model::{Member, NodeState, Owner, SandboxKey};
-use isolet_cluster::ownership::{Ending, OwnershipError, StoredSandbox};
+use isolet_cluster::ownership::Ending;
 use isolet_http::fleet::FleetError;
 use isolet_http::restore_on;
 use isolet_sandbox::OwnedId;
@@ -47,10 +46,6 @@ const RETRY_MAX: Duration = Duration::from_secs(3600);
 /// Maximum number of remembered sandboxes whose restore failed. When there are more, all are forgotten, and
 /// tried again at once.
 const REFUSED_MAX: usize = 10_000;
-/// The time between two passes over all stored sandboxes for those that nodes of an earlier version have not
-/// listed: also during an upgrade, they store some away.
-const PASS_EVERY: Duration = Duration::from_secs(6 * 3600);
-
 /// What a node remembers between its looks.
 #[derive(Default)]
 struct Looks {
@@ -58,8 +53,6 @@ struct Looks {
     after: Option<Ending>,
     /// Sandboxes that could not be restored.
     refused: HashMap<SandboxKey, Refused>,
-    /// When the last pass ended.
-    passed: Option<Instant>,
 }
 
 /// Restores of a sandbox that failed.
@@ -128,14 +121,6 @@ impl Node {
 
     /// Ends all whose time is over: first those that are only deleted, then those that are restored.
     async fn end_stored(&self, looks: &mut Looks) -> Result<(), FleetError> {
-        if looks.passed.is_none_or(|at| at.elapsed() >= PASS_EVERY) {
-            match self.list_unlisted().await {
-                Ok(()) => looks.passed = Some(Instant::now()),
-                Err(error) => {
-                    warn!(%error, "cannot list what earlier versions stored away; it is tried again");
-                }
-            }
-        }
         let due = self.delete_ended(looks).await?;
         self.restore_ended(due, looks).await;
         Ok(())
@@ -181,7 +166,7 @@ impl Node {
         let is_meant = |owner: &Owner| owner.is_stored() && owner.ends_at_ms == Some(ending.at_ms);
         let found = owner.filter(is_meant).zip(owned_id(&ending.sandbox));
         let Some((owner, id)) = found else {
-            // A node of an earlier version has taken it over.
+            // Nobody stores it with this end any more.
             let forgotten = self.ownership.forget_ending(ending).await;
             return forgotten.map(|()| None).map_err(|error| unavailable(&error));
         };
@@ -253,39 +238,6 @@ impl Node {
         if let Err(error) = self.finish_ended(&key, id).await {
             warn!(sandbox = %key, %error, "its time is over, and it cannot be restored for its end");
         }
-    }
-
-    /// Lists the sandboxes by the end of their lifetime that nodes of earlier versions stored away without
-    /// that.
-    async fn list_unlisted(&self) -> Result<(), FleetError> {
-        let mut after: Option<SandboxKey> = None;
-        loop {
-            let page = self.ownership.stored_of_all(after.as_ref(), PAGE).await;
-            let page = page.map_err(|error| unavailable(&error))?;
-            for one in &page.sandboxes {
-                self.list_if_unlisted(one).await?;
-            }
-            after = page.sandboxes.last().map(|last| last.sandbox.clone());
-            if !page.has_more || after.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn list_if_unlisted(&self, stored: &StoredSandbox) -> Result<(), FleetError> {
-        let Some(id) = owned_id(&stored.sandbox) else { return Ok(()) };
-        let Some(at_ms) = ends_at_ms(&self.service, &id, &stored.description) else {
-            return Ok(());
-        };
-        let owner = match self.ownership.owner_in_etcd(&stored.sandbox).await {
-            // It concerns this sandbox only.
-            Err(OwnershipError::Unreadable { .. }) => return Ok(()),
-            owner => owner.map_err(|error| unavailable(&error))?,
-        };
-        let is_unlisted = |owner: &Owner| owner.is_stored() && owner.ends_at_ms.is_none();
-        let Some(owner) = owner.filter(is_unlisted) else { return Ok(()) };
-        let added = self.ownership.add_ending(stored, &owner, at_ms).await;
-        added.map_err(|error| unavailable(&error))
     }
 }
 

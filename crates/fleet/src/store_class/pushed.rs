@@ -10,7 +10,7 @@ use tracing::warn;
 
 /// The name of the fenced key.
 const NAME: &str = "pushed";
-/// The version of the value. A node refuses values of a later one.
+/// The version of the value. A node refuses values of another one.
 const VERSION: u8 = 1;
 /// How many automatic snapshots stay in the store: the newest, and one to fall back to if it cannot be
 /// restored.
@@ -33,10 +33,8 @@ pub(crate) struct RecordedSnapshot {
 pub(crate) struct PushedRecord {
     v: u8,
     /// The sandbox is deleted: no node restores it.
-    #[serde(default)]
     pub(crate) is_deleted: bool,
     /// The sandbox has not run since the newest snapshot.
-    #[serde(default)]
     pub(crate) is_final: bool,
     /// With `is_final`: what the sandbox is, for nodes that show it without restoring it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,8 +79,8 @@ impl PushedRecord {
         let record: Self = serde_json::from_slice(&stored.value)
             .map_err(|error| unreadable(format!("the record of its snapshots: {error}")))?;
         match record.v {
-            0..=VERSION => Ok(Some(record)),
-            later => Err(unreadable(format!("the record of its snapshots has version {later}"))),
+            VERSION => Ok(Some(record)),
+            other => Err(unreadable(format!("the record of its snapshots has version {other}"))),
         }
     }
 
@@ -132,11 +130,8 @@ impl PushedRecord {
 
     /// Whether the sandbox can be restored, and its lifetime was over at this time, in milliseconds since
     /// 1970.
-    pub(crate) fn is_over(&self, service: &Service, sandbox: &OwnedId, now_ms: i64) -> bool {
-        // Records of earlier versions have only the description.
-        let described = || ends_at_ms(service, sandbox, self.description.as_deref()?.as_bytes());
-        let ends = self.ends_at_ms.or_else(described);
-        !self.restorable().is_empty() && ends.is_some_and(|at_ms| at_ms <= now_ms)
+    pub(crate) fn is_over(&self, now_ms: i64) -> bool {
+        !self.restorable().is_empty() && self.ends_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 
     /// The snapshots that can be restored, newest first.
@@ -154,11 +149,11 @@ impl PushedRecord {
 /// Finds sandboxes that the object store has, by their record in etcd.
 pub(crate) const RESTORABLE: Restorable<'static> = Restorable { name: NAME, is: is_restorable };
 
-/// A record that cannot be read may be one of a later version, and counts.
+/// A record that cannot be read may be one of another version, and counts.
 fn is_restorable(owner: Option<&Owner>, record: &[u8]) -> bool {
     let Some(owner) = owner else { return true };
     let read = serde_json::from_slice::<PushedRecord>(record).ok();
-    read.filter(|read| read.v <= VERSION).is_none_or(|read| read.keeps(owner))
+    read.filter(|read| read.v == VERSION).is_none_or(|read| read.keeps(owner))
 }
 
 /// What a sandbox leaves in etcd when its node stores it away.

@@ -152,6 +152,7 @@ impl Fixture {
         let owner = self.owner(id).expect("it has an owner");
         self.runtime.block_on(async {
             let record = NodeRecord::new(
+                isolet_store::FORMAT,
                 settings.node.clone(),
                 "of-the-test".to_owned(),
                 settings.advertise.clone(),
@@ -185,6 +186,7 @@ impl Fixture {
         let owner = self.owner(id).expect("it has an owner");
         self.runtime.block_on(async {
             let record = NodeRecord::new(
+                isolet_store::FORMAT,
                 settings.node.clone(),
                 "of-the-test".to_owned(),
                 settings.advertise.clone(),

@@ -65,7 +65,6 @@ pub struct Image {
     /// Uncompressed size of all layers, in bytes.
     pub unpacked_bytes: u64,
     /// Statistics of all layers together.
-    #[serde(rename = "told")]
     pub stats: LayerStats,
     /// Where its bash comes from.
     pub shell: BashSource,
@@ -82,7 +81,6 @@ pub struct Image {
     /// The references that each tenant has for it.
     pub names: BTreeMap<String, BTreeSet<String>>,
     /// Those of `names` that were imported from an archive. They are never pulled from a registry.
-    #[serde(default)]
     pub imported: BTreeMap<String, BTreeSet<String>>,
     /// Those of `names` that were made from a snapshot. They are never pulled from a registry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

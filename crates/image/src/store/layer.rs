@@ -16,7 +16,7 @@ pub(crate) const DIRECTORY: &str = "layers";
 impl Store {
     /// The statistics of a layer that is on the disk.
     pub(crate) fn layer(&self, name: &str) -> Option<LayerStats> {
-        let text = fs::read(self.root.join("layers").join(name).join("told.json")).ok()?;
+        let text = fs::read(self.root.join("layers").join(name).join("stats.json")).ok()?;
         let tree = self.root.join("layers").join(name).join("tree");
         present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
     }
@@ -49,7 +49,7 @@ impl Store {
         stats: &LayerStats,
     ) -> Result<(), Error> {
         let text = serde_json::to_vec(stats).map_err(|error| Error::Disk(error.to_string()))?;
-        fs::write(staged.0.join("told.json"), text)?;
+        fs::write(staged.0.join("stats.json"), text)?;
         fs::create_dir_all(staged.0.join("of"))?;
         disk::sync(&staged.0)?;
         let place = self.root.join("layers").join(name);

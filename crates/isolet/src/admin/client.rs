@@ -2,6 +2,7 @@
 
 use super::{AdminRequest, AdminResponse, LINE_BYTES_MAX, SOCKET};
 use anyhow::{Context, Result, anyhow, bail};
+use isolet_sandbox::check_format;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -49,17 +50,18 @@ impl DataAccess {
     /// Connects to the server of a data directory, or locks the directory.
     ///
     /// # Errors
-    /// When another program holds the directory and does not answer.
+    /// When the directory has another format, or another program holds it and does not answer.
     pub(crate) fn open(data: &Path) -> Result<Self> {
+        check_format(data)?;
         if let Some(client) = AdminClient::connect(data)? {
             return Ok(Self::Server(client));
         }
         match isolet_sandbox::lock(data, LOCK_WAIT) {
             Ok(lock) => Ok(Self::Locked(lock)),
             // A server that was just starting has its socket by now.
-            Err(error) => AdminClient::connect(data)?.map(Self::Server).ok_or_else(|| {
-                anyhow!("{error}, which has no admin.sock; if it is a server of an earlier version, restart it with this one")
-            }),
+            Err(error) => AdminClient::connect(data)?
+                .map(Self::Server)
+                .ok_or_else(|| anyhow!("{error}, which has no admin.sock")),
         }
     }
 }

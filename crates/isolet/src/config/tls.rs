@@ -2,16 +2,11 @@
 //! proxies.
 
 use crate::config::overrides::GivenTls;
-use crate::data_age;
 use crate::tls::TlsFiles;
 use anyhow::{Context, Result, anyhow, bail};
 use isolet_http::TrustedProxies;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use tracing::warn;
-
-/// The release in which a server on an upgraded data directory no longer only warns.
-const REFUSED_SINCE: &str = "0.2.0";
+use std::path::PathBuf;
 
 /// The effective settings that protect connections.
 #[derive(Debug)]
@@ -62,22 +57,13 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
 
 impl TlsSettings {
     /// Checks that the connections of a server on this address are protected, or that the
-    /// configuration says that they need not be. A data directory of an earlier version gets a
-    /// warning.
+    /// configuration says that they need not be.
     ///
     /// # Errors
     /// When the server must not listen there.
-    pub(crate) fn check_address(&self, listen: SocketAddr, data_dir: &Path) -> Result<()> {
+    pub(crate) fn check_address(&self, listen: SocketAddr) -> Result<()> {
         let loopback = listen.ip().to_canonical().is_loopback();
         if loopback || self.allow_plaintext || self.files.is_some() {
-            return Ok(());
-        }
-        let old = data_age::is_of_earlier_version(data_dir);
-        if old.with_context(|| format!("cannot read {}", data_dir.display()))? {
-            warn!(
-                %listen,
-                "this server listens beyond loopback without TLS, so everyone on the path can read keys and output; set tls_cert and tls_key, or allow_plaintext = true if a reverse proxy or a private network protects the connections; from version {REFUSED_SINCE} on, the server refuses to start without one of them (docs/tls.md)"
-            );
             return Ok(());
         }
         bail!(
@@ -121,10 +107,9 @@ mod tests {
 
     #[test]
     fn plaintext_beyond_loopback_must_be_allowed() {
-        let folder = tempfile::tempdir().unwrap();
         let check = |own: GivenTls, at: &str| {
             let settings = own.over(GivenTls::default()).unwrap();
-            settings.check_address(at.parse().unwrap(), folder.path()).is_ok()
+            settings.check_address(at.parse().unwrap()).is_ok()
         };
         let bare = GivenTls::default;
         for at in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
@@ -136,7 +121,5 @@ mod tests {
             let allowed = GivenTls { allow_plaintext: Some(true), ..bare() };
             assert!(check(allowed, at), "{at}");
         }
-        std::fs::write(folder.path().join("isolet.db"), "").unwrap();
-        assert!(check(bare(), "0.0.0.0:1"), "an earlier version used this directory");
     }
 }

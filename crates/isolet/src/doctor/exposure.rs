@@ -108,7 +108,7 @@ fn encryption(settings: &ServerSettings) -> Finding {
         return Finding::ok(GROUP, check, "not needed: the server listens on loopback only");
     }
     let remedy = "set tls_cert and tls_key, or listen on loopback behind a reverse proxy with TLS";
-    let refused = tls.check_address(listen, &settings.sandboxes.data_dir);
+    let refused = tls.check_address(listen);
     if let Err(error) = refused {
         return Finding::failure(GROUP, check, format!("{error:#}"), remedy);
     }

@@ -199,7 +199,7 @@ async fn records(
         }
         None => Finding::needs_root(GROUP, "registration"),
     };
-    let own = members.get(&settings.node).and_then(|own| own.record.limits_digest.clone());
+    let own = members.get(&settings.node).map(|own| own.record.limits_digest.clone());
     let mut all = vec![prefix(settings, &members), registration];
     all.extend(own.map(|digest| limits(&members, &digest)));
     all

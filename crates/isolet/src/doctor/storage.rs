@@ -2,8 +2,8 @@
 
 use super::finding::Finding;
 use super::nearest;
-use isolet_sandbox::Config;
 use isolet_sandbox::storage::Backend;
+use isolet_sandbox::{Config, check_format};
 use rustix::fs::{FsWord, StatVfs};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -39,6 +39,21 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         )),
     }
     all
+}
+
+/// Whether this version can read what the directory contains.
+pub(super) fn format(data_dir: &Path) -> Finding {
+    match check_format(data_dir) {
+        Ok(_) => {
+            Finding::ok(GROUP, "format", "this version can read the data directory".to_owned())
+        }
+        Err(error) => Finding::failure(
+            GROUP,
+            "format",
+            error.to_string(),
+            "use an empty data directory, or the version that made this one",
+        ),
+    }
 }
 
 /// Others could read the files of sandboxes, or replace those of the server.

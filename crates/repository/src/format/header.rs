@@ -7,7 +7,7 @@ use crate::format::names::HEADER;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// The version of the format. A change that earlier releases cannot read increases it.
+/// The version of the format. A repository of another version is refused.
 const VERSION: u32 = 1;
 /// Maximum length of the header, in bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;

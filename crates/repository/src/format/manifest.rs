@@ -15,7 +15,7 @@ const CONTENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(crate) const MANIFEST_BYTES_MAX: usize = CONTENT_BYTES_MAX + OVERHEAD_BYTES;
 /// Maximum number of roots of a snapshot: every layer is one.
 const ROOTS_MAX: usize = 256;
-/// The version of manifests. A change that earlier releases cannot read increases it.
+/// The version of manifests. A manifest of another version is refused.
 const VERSION: u32 = 1;
 
 /// A snapshot in the store.
@@ -106,7 +106,7 @@ impl Manifest {
         }
         let versioned: Versioned =
             serde_json::from_slice(&content).map_err(|_| damaged("it does not read"))?;
-        if versioned.version > VERSION {
+        if versioned.version != VERSION {
             return Err(Error::Later { what: "the snapshot", version: versioned.version });
         }
         let manifest: Self =

@@ -91,7 +91,7 @@ pub(crate) struct Driver {
     until: Option<Instant>,
     expiry: Expiry,
     saving: StateReceiver,
-    /// The clocks of the agents while the sandbox is paused. Empty if an earlier server paused it.
+    /// The clocks of the agents while the sandbox is paused. Empty if the previous server paused it.
     clocks: Vec<StoppedClock>,
     /// The CA certificate may have changed during a pause.
     trust_pending: bool,
@@ -534,14 +534,14 @@ impl Driver {
             warn!(sandbox = %self.entry.id, %refused, "invalid state transition");
             Error::Fault(refused.to_string())
         })?;
-        self.record.set_state(next);
+        self.record.state = next;
         Ok(())
     }
 
     async fn write(&self, answer: Option<isolet_store::StoredAnswer>) -> Result<(), Error> {
         let record = &self.record;
         let body = record.body.json()?;
-        Ok(self.inner.store.update(&record.name, record.stored_state(), body, answer).await?)
+        Ok(self.inner.store.update(&record.name, record.state.word(), body, answer).await?)
     }
 
     fn publish(&self, end: Option<Result<EndedSandbox, Error>>) {

@@ -57,6 +57,7 @@ use isolet_jail::identity::{self, Identity, Origin};
 use isolet_metrics::Metrics;
 use isolet_store::Store;
 use isolet_store::audit::Audit;
+use isolet_store::check_or_write_format;
 use isolet_store::keys::Keys;
 use rustix::fs::FlockOperation;
 use std::collections::{HashMap, HashSet};
@@ -120,8 +121,7 @@ pub fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     Ok(file)
 }
 
-/// Creates a directory of files of tenants, and closes it to users of the host. Earlier versions
-/// left it open. On disk the files have ids of the host, and programs may have set-user-id bits.
+/// Creates a directory of files of tenants, and closes it to users of the host. On disk the files have ids of the host, and programs may have set-user-id bits.
 fn close(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(directory)?;
     fs::set_permissions(directory, fs::Permissions::from_mode(PRIVATE_MODE))
@@ -142,10 +142,10 @@ struct OpenedServer {
     metrics: Arc<Metrics>,
 }
 
-/// The blocking part of a start: directories, lock, store, identity, launcher.
+/// The blocking part of a start: format, directories, lock, store, identity, launcher.
 fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
     let data = config.data_dir.clone();
-    fs::DirBuilder::new().recursive(true).mode(0o711).create(&data).map_err(at(&data))?;
+    check_or_write_format(&data)?;
     let lock = lock(&data, RELEASE_WAIT)?;
     for path in [data.join("sandboxes"), data.join("trash")] {
         close(&path).map_err(at(&path))?;
@@ -339,13 +339,13 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
             && state.has_processes()
             && SandboxHandle::open(&inner.jail, &record.name).populated();
         match state {
-            State::Creating => record.set_state(State::Destroying),
+            State::Creating => record.state = State::Destroying,
             State::Unreachable => {
-                record.set_state(State::Running);
+                record.state = State::Running;
                 record.body.cause = None;
             }
             State::Paused if found_paused == Paused::Partly && !stays_frozen => {
-                record.set_state(State::Running);
+                record.state = State::Running;
             }
             _ => {}
         }
@@ -474,13 +474,13 @@ pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, event: Transiti
     if event != Transition::Rebooted {
         record.rest();
     }
-    record.set_state(was.next(event).unwrap_or(State::Failed));
+    record.state = was.next(event).unwrap_or(State::Failed);
     let state = record.state;
     if state == State::Sleeping {
         record.body.lost = Some(crashed(&entry, record.body.persistent));
         if !record.body.persistent && record.body.restore.is_none() {
             // Its files are removed, also those in layers.
-            record.body.set_layers(LayerStack::default());
+            record.body.layers = LayerStack::default();
         }
         entry.activity.close();
     } else {

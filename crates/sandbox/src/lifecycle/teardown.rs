@@ -12,7 +12,8 @@ use std::time::Duration;
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 /// Ends all sandboxes of the configuration's data directory. Their files stay, and the next server
-/// finds them asleep. Does nothing if there is no data directory. Blocks.
+/// finds them asleep. Does nothing if there is no data directory. Reads no records, so the directory
+/// may have any format. Blocks.
 ///
 /// # Errors
 /// [`OpenError::Held`] while a server uses the data directory, and errors of reading it. Failures

@@ -166,7 +166,7 @@ impl Snapshots {
                 let id_base = sandbox.body.id_base.unwrap_or(isolet_jail::FILES_ID_BASE);
                 let top = RecordedLayer::new(name.clone(), id_base, hold(&name));
                 let stack = sandbox.body.layers.with_top(top);
-                sandbox.body.set_layers(stack);
+                sandbox.body.layers = stack;
             }
         }
         let mut forks = Vec::new();

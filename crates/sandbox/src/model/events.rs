@@ -3,7 +3,7 @@
 //! Each tenant has one ring buffer, and a reader is only a position in it. A reader that falls
 //! behind the ring is disconnected with an error and never costs memory. Ids increase by one within
 //! a tenant. The first id of a server is the time of its start in microseconds, so the ids of
-//! earlier servers are smaller.
+//! previous servers are smaller.
 
 pub(crate) mod follow;
 

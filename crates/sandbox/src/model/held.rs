@@ -205,7 +205,7 @@ impl HeldSandbox {
         let (answer, answered) = oneshot::channel();
         self.layers.send(TakeLayer { layer, answer }).await.map_err(|_| late())?;
         let layers = answered.await.map_err(|_| late())??;
-        self.contents.record.body.set_layers(layers);
+        self.contents.record.body.layers = layers;
         Ok(())
     }
 }

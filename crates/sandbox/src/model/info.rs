@@ -146,8 +146,7 @@ pub struct SandboxInfo {
     pub created_at_ms: i64,
     /// Duration of the creation, in ms with decimals.
     pub create_ms: f64,
-    /// How often it was started. Answers that earlier versions stored are those to its creation.
-    #[serde(default = "once")]
+    /// How often it was started.
     pub boots: u64,
     /// Lifetime in seconds from the creation or from the last change; `None` means unlimited.
     pub ttl_s: Option<u64>,
@@ -159,40 +158,29 @@ pub struct SandboxInfo {
     pub env_names: BTreeSet<String>,
     /// The resource limits of all its processes together.
     pub limits: Limits,
-    /// The network policy. Answers that earlier versions stored contain `none`.
-    #[serde(deserialize_with = "network")]
+    /// The network policy.
     pub network: Network,
     /// Injected credentials, without their values.
-    #[serde(default, rename = "lent")]
     pub credentials: Vec<InjectedCredential>,
     /// Whether files survive a sleep.
     pub persistent: bool,
-    /// Whether a call that needs the sandbox resumes it if it is paused. Answers that earlier
-    /// versions stored do not have it.
-    #[serde(default)]
+    /// Whether a call that needs the sandbox resumes it if it is paused.
     pub auto_resume: bool,
-    /// Whether the end of its lifetime pauses the sandbox instead of destroying it. Answers that
-    /// earlier versions stored do not have it.
-    #[serde(default)]
+    /// Whether the end of its lifetime pauses the sandbox instead of destroying it.
     pub pause_on_expiry: bool,
-    /// When the server takes snapshots. Answers that earlier versions stored do not have it.
-    #[serde(default)]
+    /// When the server takes snapshots.
     pub snapshots: AutoSnapshots,
     /// Idle time in seconds after which the sandbox falls asleep; `None` means never.
     pub sleep_after_s: Option<u64>,
-    /// Whether the sandbox survives its node. Answers that earlier versions stored do not have it.
-    #[serde(default)]
+    /// Whether the sandbox survives its node.
     pub class: SandboxClass,
     /// Of the class `store`: the newest snapshot from which another node can restore it.
-    #[serde(default)]
     pub pushed: Option<PushedSnapshot>,
     /// Of the class `store`: from what it was restored on this node.
-    #[serde(default)]
     pub restored_from: Option<RestoredFrom>,
     /// The dialect's own fields, unchanged.
     pub dialect: serde_json::Map<String, serde_json::Value>,
     /// The protocol version of the running agent; `None` while no agent runs.
-    #[serde(default)]
     pub agent_version: Option<u16>,
 }
 
@@ -202,25 +190,6 @@ impl SandboxInfo {
     #[must_use]
     pub fn agent_outdated(&self) -> bool {
         self.agent_version.is_some_and(|version| version < isolet_wire::VERSION)
-    }
-}
-
-fn once() -> u64 {
-    1
-}
-
-/// Reads a network policy, also from answers of versions without networks.
-fn network<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<Network, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum StoredNetwork {
-        Network(Network),
-        Word(String),
-    }
-    match StoredNetwork::deserialize(reader)? {
-        StoredNetwork::Network(network) => Ok(network),
-        StoredNetwork::Word(word) if word == "none" => Ok(Network::none()),
-        StoredNetwork::Word(word) => Err(serde::de::Error::custom(format!("no network {word}"))),
     }
 }
 
@@ -253,7 +222,6 @@ pub struct LostState {
     /// The id of the session.
     pub session: SessionId,
     /// Why the state was lost.
-    #[serde(rename = "why")]
     pub reason: LossReason,
     /// Time of the state that is restored, in milliseconds since 1970; `None` means that the shell
     /// starts fresh.
@@ -430,13 +398,7 @@ pub struct Life {
     /// is attached.
     pub ends_idle: bool,
     /// The session belongs to the tenant's list of sessions across sandboxes.
-    #[serde(default = "across")]
     pub across: bool,
-}
-
-/// In older records, only sessions across sandboxes had a lifetime.
-fn across() -> bool {
-    true
 }
 
 impl Life {
@@ -472,12 +434,9 @@ pub struct SessionInfo {
     /// Process id of bash inside the sandbox while the shell is open.
     pub shell_pid: Option<i32>,
     /// The session's terminal is running.
-    #[serde(default)]
     pub terminal: bool,
     /// When the session ends; `None` means with its sandbox.
-    #[serde(default)]
     pub life: Option<Life>,
     /// The part of the workspace that the session sees, as requested; `None` means all of it.
-    #[serde(default)]
     pub file_access: Option<FileAccess>,
 }

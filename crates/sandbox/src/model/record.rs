@@ -34,14 +34,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The version of [`RecordBody`]. A change that older servers cannot read increases it. A server that
-/// knows only version 1 would not find the owners of files under [`RecordBody::id_base`].
-const VERSION: u32 = 2;
-/// The version of records with layers, which hold files that a server of an earlier version would
-/// not find.
-const VERSION_WITH_LAYERS: u32 = 3;
-/// The version of the baseline's records.
-const VERSION_MIN: u32 = 1;
+/// The version of [`RecordBody`]. A server refuses a record of another version.
+const VERSION: u32 = 1;
 /// The cause of failure of a sandbox whose record cannot be read.
 pub(crate) const UNREAD: &str = "its record does not read";
 /// Maximum length of the server's name for a sandbox, in bytes.
@@ -67,23 +61,19 @@ pub(crate) struct Record {
 pub(crate) struct RecordBody {
     pub(crate) v: u32,
     /// The first id that its files have on disk; see [`isolet_wire::launcher::Spec::id_base`].
-    /// Records of the baseline have none: their files have the ids of the slot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `None` only before the sandbox has a slot.
     pub(crate) id_base: Option<u32>,
     pub(crate) image: String,
     pub(crate) image_resolved: String,
     /// The root from an image; `None` means the programs of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<isolet_image::Root>,
-    /// The layers of snapshots between the sandbox's own files and those of its image. Only
-    /// [`RecordBody::set_layers`] changes it.
+    /// The layers of snapshots between the sandbox's own files and those of its image.
     #[serde(default, skip_serializing_if = "LayerStack::is_empty")]
     pub(crate) layers: LayerStack,
     pub(crate) created_at_ms: i64,
     pub(crate) create_ms: f64,
-    /// How often it was started: at its creation, and at each wake since. Records of earlier
-    /// versions count from 1.
-    #[serde(default = "once")]
+    /// How often it was started: at its creation, and at each wake since.
     pub(crate) boots: u64,
     pub(crate) ttl_s: Option<u64>,
     pub(crate) expires_at_ms: Option<i64>,
@@ -92,10 +82,8 @@ pub(crate) struct RecordBody {
     pub(crate) limits: Limits,
     pub(crate) dialect: Map<String, Value>,
     pub(crate) cause: Option<String>,
-    /// Idle time in seconds; `None` means never, as in records of versions without sleep.
-    #[serde(default)]
+    /// Idle time in seconds; `None` means never.
     pub(crate) sleep_after_s: Option<u64>,
-    #[serde(default = "yes")]
     pub(crate) persistent: bool,
     /// Whether a call that needs the sandbox resumes it if it is paused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -105,11 +93,6 @@ pub(crate) struct RecordBody {
     /// the next resume or wake for a client begins. A resume by the server itself leaves it stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pause_on_expiry: bool,
-    /// Whether the state is `paused`. The store has it as `running` with this mark, so that an
-    /// earlier server, which knows no pause, lets the processes continue instead of ending them.
-    /// Only [`Record::set_state`] changes it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    paused: bool,
     /// The temporary snapshot of the fork that created it, whose record ends with the fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fork: Option<String>,
@@ -117,23 +100,19 @@ pub(crate) struct RecordBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restore: Option<String>,
     /// What the last sleep lost, until a client has received it.
-    #[serde(default)]
     pub(crate) lost: Option<Vec<Lost>>,
     /// Exposed ports with their secrets.
-    #[serde(default)]
     pub(crate) exposed: crate::model::exposed_ports::ExposedPorts,
     /// The name with which URLs of ports and files are signed, once another node has restored the sandbox:
     /// that of its record on the first node, so that they stay valid. `None`: that of this record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) signs_as: Option<String>,
     /// The usage when the cgroups were last removed.
-    #[serde(default)]
     pub(crate) used: crate::model::used::UsageCounters,
-    /// The network policy. Records of versions without networks have none.
-    #[serde(default)]
+    /// The network policy.
     pub(crate) network: Network,
     /// Injected credentials without their values, which are only in the secret store.
-    #[serde(default, rename = "lent", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) credentials: Vec<InjectedCredential>,
     /// When the server takes snapshots.
     #[serde(default, skip_serializing_if = "AutoSnapshots::is_default")]
@@ -153,14 +132,6 @@ pub(crate) struct RecordBody {
     /// Of the class `store`: from what it was restored on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restored_from: Option<RestoredFrom>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn once() -> u64 {
-    1
 }
 
 fn bad(field: &'static str, reason: String) -> Error {
@@ -236,7 +207,6 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(true),
             auto_resume: spec.auto_resume.unwrap_or(false),
             pause_on_expiry: spec.pause_on_expiry.unwrap_or(false),
-            paused: false,
             fork: None,
             restore: None,
             lost: None,
@@ -340,27 +310,13 @@ impl View {
 }
 
 impl Record {
-    /// Changes the state.
-    pub(crate) fn set_state(&mut self, state: State) {
-        self.state = state;
-        self.body.paused = state == State::Paused;
-    }
-
-    /// The word for the state in the store; see [`RecordBody::paused`].
-    pub(crate) fn stored_state(&self) -> &'static str {
-        match self.state {
-            State::Paused => State::Running.word(),
-            state => state.word(),
-        }
-    }
-
     pub(crate) fn row(&self) -> Result<isolet_store::SandboxRow, Error> {
         Ok(isolet_store::SandboxRow {
             name: self.name.clone(),
             tenant: self.tenant.to_string(),
             id: self.id.to_string(),
             slot: self.slot,
-            state: self.stored_state().to_owned(),
+            state: self.state.word().to_owned(),
             body: self.body.json()?,
         })
     }
@@ -375,16 +331,14 @@ impl Record {
         }
         let state = serde_json::from_value(Value::String(row.state));
         let body = serde_json::from_str::<RecordBody>(&row.body).ok();
-        let body = body.filter(|body| (VERSION_MIN..=VERSION_WITH_LAYERS).contains(&body.v));
-        let (state, mut body) = match (state, body) {
-            (Ok(State::Running), Some(body)) if body.paused => (State::Paused, body),
+        let body = body.filter(|body| body.v == VERSION);
+        let (state, body) = match (state, body) {
             (Ok(state), Some(body)) => (state, body),
             (Ok(state @ (State::Creating | State::Destroying)), None) => {
-                (state, Self::unread(config))
+                (state, Self::unread(config, row.slot))
             }
-            _ => (State::Failed, Self::unread(config)),
+            _ => (State::Failed, Self::unread(config, row.slot)),
         };
-        body.set_id_base(config, row.slot);
         if !body.layers.is_valid(config.uid_base, body.id_base) {
             return Err("it names invalid layers".to_owned());
         }
@@ -394,10 +348,10 @@ impl Record {
         Ok(Self { name: row.name, tenant, id, slot: row.slot, state, agent_version: None, body })
     }
 
-    fn unread(config: &Config) -> RecordBody {
+    fn unread(config: &Config, slot: u32) -> RecordBody {
         RecordBody {
             v: VERSION,
-            id_base: None,
+            id_base: isolet_jail::first_id(config.uid_base, slot),
             image: "host".to_owned(),
             image_resolved: "host".to_owned(),
             root: None,
@@ -416,7 +370,6 @@ impl Record {
             persistent: true,
             auto_resume: false,
             pause_on_expiry: false,
-            paused: false,
             fork: None,
             restore: None,
             lost: None,

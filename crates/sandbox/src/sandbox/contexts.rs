@@ -114,13 +114,10 @@ pub(crate) struct Label {
     timeout_ms: u64,
     created_at_ms: i64,
     /// The Jupyter kernel that may run the context.
-    #[serde(default)]
     kernel: Option<String>,
     /// The requested language, if a kernel may run it.
-    #[serde(default)]
     language: Option<Language>,
     /// The idempotency key of the creation, and the hash of its request.
-    #[serde(default)]
     once: Option<(String, [u8; 32])>,
 }
 

@@ -29,7 +29,7 @@ use crate::model::info::class::SandboxClass;
 use crate::model::info::{AutoSnapshots, IdempotencyKey, TTL_S_MAX, Trigger};
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot::{
-    SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
+    SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec, VERSION,
 };
 use crate::model::record::snapshot_layers::{LAYERS_MAX, RecordedLayer};
 use crate::model::state::State;
@@ -245,7 +245,7 @@ impl Inner {
             Some(live) => {
                 if let Some(layer) = &live.layer {
                     let stack = settings.layers.with_top(layer.clone());
-                    held.contents.record.body.set_layers(stack);
+                    held.contents.record.body.layers = stack;
                 }
                 let rest =
                     blocking(move || files.stage_rest(&staged, &directory, live, floor, tokens));
@@ -309,7 +309,7 @@ impl Inner {
         let stack = body.layers.with_top(layer.clone());
         let added = blocking(move || files.copy_layer(&layer, &directory, floor, tokens)).await?;
         let added = added.map_err(|error| self.not_copied(entry, running, error))?;
-        held.contents.record.body.set_layers(stack);
+        held.contents.record.body.layers = stack;
         Ok(added)
     }
 
@@ -485,7 +485,7 @@ impl TakenFiles {
             tenant: entry.tenant.clone(),
             id: SnapshotId::random(),
             body: SnapshotBody {
-                v: SnapshotBody::version(&settings),
+                v: VERSION,
                 name: spec.name,
                 sandbox: entry.id.clone(),
                 metadata: spec.metadata.into_inner(),

@@ -20,7 +20,6 @@ const BATCH_BYTES: u64 = 64 * 1024;
 
 /// The last entry that a reader has taken; the default stands for the beginning of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct AuditPosition {
     /// The number of the entry.
     pub seq: u64,

@@ -31,7 +31,6 @@ pub(super) struct RetiredKey {
     pub(super) until: BTreeMap<String, u64>,
     /// Not every head is known to be signed by its successor, so this key's signature of the head
     /// with the entry `until` still counts.
-    #[serde(default)]
     pub(super) heads_pending: bool,
 }
 

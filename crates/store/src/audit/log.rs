@@ -31,7 +31,6 @@ pub(crate) struct Head {
     /// The signature of the last line.
     pub(crate) hmac: String,
     /// The signature of the other three members.
-    #[serde(default)]
     mac: String,
 }
 

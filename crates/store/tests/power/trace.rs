@@ -39,8 +39,8 @@ fn event(line: &str, folder: &str) -> Option<TraceEvent> {
     let file = String::from_utf8(bytes(file)).expect("a name").trim_start_matches('/').to_owned();
     let (arguments, result) = rest.rsplit_once(") = ").expect("a result");
     assert!(!result.starts_with('-'), "{head}: {result}");
-    // The shared index is rebuilt from the log, and the name of the last writer is only for an error.
-    if file.ends_with("-shm") || file == "version" {
+    // The shared index is rebuilt from the log.
+    if file.ends_with("-shm") {
         return None;
     }
     let last = || arguments.rsplit(", ").next().and_then(|text| text.parse().ok());

@@ -31,7 +31,6 @@ pub struct Disabled {
 
 /// How far the deliveries of a webhook are on this server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Progress {
     /// The last entry of the audit log that was delivered, or is of no interest.
     pub position: AuditPosition,

@@ -2,7 +2,7 @@
 //! a terminal, and errors.
 
 use crate::programs::{ProgramOutput, run};
-use isolet_kit::{SOON, Server, programs, wait_until};
+use isolet_kit::{SOON, Server, wait_until};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
@@ -28,33 +28,6 @@ fn give(mut command: Command, input: &[u8]) -> ProgramOutput {
     let output = child.wait_with_output().expect("ends");
     feeding.join().expect("feeds");
     ProgramOutput::new(&command, output)
-}
-
-/// An upgrade must not ignore a setting of the earlier version silently.
-#[test]
-fn a_setting_with_its_earlier_name_is_refused_with_the_new_one() {
-    let folder = tempfile::tempdir().expect("a directory in /tmp");
-    let config = folder.path().join("isolet.toml");
-    let serve = |text: &str, arguments: &[&str], environment: &[(&str, &str)]| {
-        std::fs::write(&config, text).expect("it is written");
-        let mut command = Command::new(programs().join("isolet"));
-        command.args(["serve", "--print-config", "--config"]).arg(&config).args(arguments);
-        run(command.env_remove("ISOLET_READY").envs(environment.iter().copied()))
-    };
-    for (text, arguments, environment, new) in [
-        ("ready = 1", &[][..], &[][..], "`warm_pool_size`"),
-        ("recover_s = 1", &[], &[], "`recover_timeout_s`"),
-        ("misses_max = 1", &[], &[], "`not_found_limit_per_10s`"),
-        ("[images]\npull_s = 1", &[], &[], "`pull_timeout_s`"),
-        ("", &["--ready", "1"], &[], "--warm-pool-size"),
-        ("", &[], &[("ISOLET_READY", "1")], "ISOLET_WARM_POOL_SIZE"),
-    ] {
-        let refused = serve(text, arguments, environment);
-        assert!(matches!(refused.code, Some(1 | 2)), "{text:?} {arguments:?}: {refused:?}");
-        assert!(refused.err.contains(new), "{text:?} {arguments:?}: {}", refused.err);
-    }
-    let accepted = serve("warm_pool_size = 7", &[], &[("ISOLET_STALL_MS", "5")]).well();
-    assert!(accepted.out.contains("warm_pool_size = 7"), "{}", accepted.out);
 }
 
 #[test]

@@ -270,7 +270,8 @@ fn without_secrets_a_restore_says_what_is_missing_and_the_copy_contains_none() {
     for part in ["secrets were not restored", "links to ports are invalid", "audit logs begin"] {
         assert!(said.contains(part), "{said}");
     }
-    assert!(exists(&server.data().join("requires-tls")), "TLS is not lost with the directory");
+    let format = fs::read_to_string(server.data().join("format")).expect("a restore writes it");
+    assert_eq!(format, "1\n");
     start_again(&mut server, &image);
     assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
     succeeds(&run(&server, &["audit", "verify"]));

@@ -1,5 +1,5 @@
-//! A data directory that was copied, moved, restored or mounted elsewhere, or left by a reboot or
-//! an older version: only the server of its own directory touches running processes.
+//! A data directory that was copied, moved, restored or mounted elsewhere, left by a reboot, or
+//! without its identity: only the server of its own directory touches running processes.
 
 use isolet_kit::{
     Http, Options, SOON, Sandbox, Server, Traces, json, one, process, tries, wait_until,
@@ -20,7 +20,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.is_ok() && to.join("isolet.db").is_file(), "{done:?}");
 }
 
-/// Removes what a data directory of a version without identities lacks.
+/// Removes the identity, which a power failure may have damaged.
 fn without_identity(data: &Path) {
     fs::remove_file(data.join("identity")).unwrap_or_default();
 }
@@ -115,7 +115,7 @@ fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
 
 /// Promises: F44.
 #[test]
-fn f44_a_copy_made_of_a_version_without_identities_touches_nothing_either() {
+fn f44_a_copy_without_its_identity_touches_nothing_either() {
     let server = Server::start();
     let sandbox = busy(&server);
     let other = server.start_beside(|from, to| {
@@ -207,7 +207,7 @@ fn f44_after_a_reboot_no_process_is_killed_by_a_recorded_pid() {
 
 /// Promises: F44.
 #[test]
-fn f44_processes_of_a_version_without_identities_keep_running() {
+fn f44_processes_of_a_directory_without_its_identity_keep_running() {
     let mut server = Server::start();
     let sandbox = busy(&server);
     let slept = busy(&server);

@@ -8,6 +8,7 @@ mod backups;
 mod copies;
 mod descriptors;
 mod disk;
+mod format;
 mod full_disk;
 mod full_snapshots;
 mod hostile_backups;

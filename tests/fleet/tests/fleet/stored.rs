@@ -126,38 +126,27 @@ fn giving_up_the_sandboxes_of_a_dead_node_keeps_those_that_the_store_has() {
 }
 
 /// The node that looked restored the sandbox itself, although it was cordoned, and after a failure nothing
-/// listed the sandbox any more. Nor was one listed that an earlier version had stored away.
+/// listed the sandbox any more.
 /// Promises: FL35.
 #[test]
 fn the_end_of_a_stored_sandbox_survives_failures_of_nodes_that_may_restore_it() {
     let mut fleet = fleet();
-    let [copied, earlier] = ["copied", "earlier"].map(|id| fleet.create_stored("a", id));
+    let copied = fleet.create_stored("a", "copied");
     copied.says("echo kept >/workspace/file");
     for name in ["b", "c"] {
         relaunch_failing(&mut fleet, name, "restore_stored.begun=error");
     }
-    for sandbox in [&copied, &earlier] {
-        let change = json!({"ttl_s": 40, "snapshot_on_destroy": sandbox.id == "copied"});
-        sandbox.http.patch(&sandbox.path(""), &change).expect(200);
-    }
-    store_away(&fleet, &[&copied, &earlier]);
+    let change = json!({"ttl_s": 40, "snapshot_on_destroy": true});
+    copied.http.patch(&copied.path(""), &change).expect(200);
+    store_away(&fleet, &[&copied]);
     let ending = |fleet: &LocalFleet| fleet.etcd().keys("isolet/ending/");
-    let listed = ending(&fleet);
-    let [first, second] = &listed[..] else { panic!("{listed:?}") };
-    let unlisted = if first.ends_with("earlier") { first } else { second };
-    // As an earlier version stores it away.
-    let key = "isolet/owners/default/earlier";
-    let mut owner = fleet.etcd().get(key).expect("an owner");
-    owner.as_object_mut().expect("an object").remove("ends_at_ms").expect("its end");
-    fleet.etcd().etcdctl(&["put", key, &owner.to_string()]);
-    fleet.etcd().etcdctl(&["del", unlisted]);
+    assert_eq!(ending(&fleet).len(), 1);
     wait_until("a restore fails, and the sandbox is given back", LONG, || {
         let has_failed = |name: &str| fleet.node(name).server.log().contains("not restored");
         let owner = fleet.etcd().get("isolet/owners/default/copied").expect("an owner");
         let is_back = owner["custody"] == "stored" && ending(&fleet).len() == 1;
         (is_back && ["b", "c"].into_iter().any(has_failed)).then_some(())
     });
-    assert!(fleet.owner("earlier").is_some(), "nothing has listed it");
     // One of them is killed after it has taken the sandbox over.
     for name in ["b", "c"] {
         relaunch_failing(&mut fleet, name, "restore_stored.begun=abort");
@@ -169,9 +158,7 @@ fn the_end_of_a_stored_sandbox_survives_failures_of_nodes_that_may_restore_it() 
     let server = &mut fleet.node_mut(&killed).server;
     server.wait();
     server.launch();
-    for id in ["copied", "earlier"] {
-        wait_until("it has ended", LONG, || fleet.owner(id).is_none().then_some(()));
-    }
+    wait_until("it has ended", LONG, || fleet.owner("copied").is_none().then_some(()));
     assert_eq!(ending(&fleet), [""; 0]);
     delete_last_snapshot(&fleet, "copied");
     assert!(!fleet.node("a").server.log().contains("taken over"), "it is cordoned");

@@ -278,17 +278,8 @@ fn t18_plaintext_beyond_loopback_must_be_allowed() {
     assert!(said.contains("tls_cert") && said.contains("allow_plaintext"), "{said}");
     assert!(!data.try_exists().unwrap(), "nothing was created");
 
-    // On a directory of an earlier version the server only warns, and says until when.
     let mut server = Server::start();
     server.stop();
-    let everywhere = format!("0.0.0.0:{}", server.port());
-    let marker = server.data().join("requires-tls");
-    assert!(marker.try_exists().unwrap(), "a new directory is marked");
-    server.launch_with("ISOLET_LISTEN", &everywhere);
+    server.launch_with("ISOLET_LISTEN", &format!("0.0.0.0:{}", server.port()));
     assert_eq!(server.wait().code(), Some(1), "it was used on loopback only: {}", server.log());
-    fs::remove_file(&marker).expect("an earlier version wrote none");
-    server.launch_with("ISOLET_LISTEN", &everywhere);
-    server.wait_until_ready();
-    assert!(server.log().contains("from version 0.2.0 on"), "{}", server.log());
-    assert!(!marker.try_exists().unwrap());
 }

@@ -134,14 +134,13 @@ impl Move<'_> {
     async fn run(&self, to: &MoveTo) -> Result<Value, ApiError> {
         let service = &self.app.service;
         let is_here = service.local_sandbox(self.tenant, self.sandbox).is_some();
-        let mut arrival = match is_here {
+        let arrival = match is_here {
             true => {
                 service.may_depart(self.tenant, self.sandbox).await?;
-                service.arrival(self.tenant, self.sandbox)?
+                service.arrival(self.tenant, self.sandbox).await?
             }
             false => self.stored_arrival().await?,
         };
-        arrival.store = Some(service.store_id().await?);
         let memory_mib = if arrival.asleep { 0 } else { arrival.memory_mib };
         let target = self.fleet.target(self.tenant, self.sandbox, memory_mib, to).await?;
         let Some(peer) = target else {
@@ -178,8 +177,8 @@ impl Move<'_> {
         Ok(Arrival {
             id: info.id,
             pushed: info.pushed.map(|pushed| pushed.id),
-            store: None,
-            network: Some(info.network),
+            store: self.app.service.store_id().await?,
+            network: info.network,
             // Their values are lost already.
             has_credentials: false,
             class: info.class,

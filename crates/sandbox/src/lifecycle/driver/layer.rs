@@ -32,7 +32,7 @@ impl Driver {
         }
         let old = self.record.clone();
         let stack = old.body.layers.with_top(layer.clone());
-        self.record.body.set_layers(stack.clone());
+        self.record.body.layers = stack.clone();
         let layers = self.inner.snapshots.files.layers.clone();
         let moved = layer.clone();
         let directory = self.entry.directory.clone();
@@ -93,10 +93,10 @@ impl Driver {
         }
         self.folds_pending.clear();
         let old = self.record.body.layers.clone();
-        self.record.body.set_layers(stack);
+        self.record.body.layers = stack;
         if let Err(error) = self.write(None).await {
             warn!(sandbox = %self.entry.id, %error, "folded layers are not recorded");
-            self.record.body.set_layers(old);
+            self.record.body.layers = old;
             return;
         }
         self.list_layers().await;
@@ -107,7 +107,7 @@ impl Driver {
     pub(super) fn apply_folds(&mut self) {
         for folded in std::mem::take(&mut self.folds_pending) {
             if let Some(stack) = self.record.body.layers.folded(&folded) {
-                self.record.body.set_layers(stack);
+                self.record.body.layers = stack;
             }
         }
     }

@@ -140,7 +140,7 @@ impl Driver {
         let Some(once) = once else { return Ok(None) };
         let mut record = self.record.clone();
         if runs {
-            record.set_state(State::Running);
+            record.state = State::Running;
             record.agent_version = Some(isolet_wire::VERSION);
         }
         let incarnation = self.entry.name.clone();

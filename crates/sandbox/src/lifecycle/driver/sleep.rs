@@ -124,7 +124,7 @@ impl Driver {
         self.record.body.lost = Some(lost);
         if !self.record.body.persistent {
             // Its files are removed, also those in layers.
-            self.record.body.set_layers(LayerStack::default());
+            self.record.body.layers = LayerStack::default();
         }
         self.apply_folds();
         self.keep_activity().await;
@@ -290,7 +290,7 @@ impl Driver {
     /// Marks a sleeping sandbox as failed, because its files are not those of its record.
     async fn fail_asleep(&mut self, cause: String) {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
-        self.record.set_state(State::Failed);
+        self.record.state = State::Failed;
         self.record.body.cause = Some(cause);
         self.entry.activity.open();
         self.publish(None);

@@ -32,7 +32,7 @@ pub(super) async fn undo_forks(store: &Store, records: &mut [Record], forks: Vec
         let mut marked = Ok(());
         for record in records.iter_mut().filter(own) {
             info!(sandbox = %record.id, tenant = %record.tenant, "its fork is not complete; it is removed");
-            record.set_state(State::Destroying);
+            record.state = State::Destroying;
             marked = marked.and(mark(store, record).await);
         }
         let removed = match marked {

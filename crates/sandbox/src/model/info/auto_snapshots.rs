@@ -21,7 +21,6 @@ const STORE_KEEP: u32 = 1;
 
 /// When the server takes snapshots of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct AutoSnapshots {
     /// The interval in seconds; `None` means no scheduled snapshots.
     pub every_s: Option<u64>,

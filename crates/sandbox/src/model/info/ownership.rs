@@ -141,14 +141,11 @@ pub struct Arrival {
     pub id: SandboxId,
     /// A snapshot of it in the object store, which the node must be able to read.
     pub pushed: Option<SnapshotId>,
-    /// The id of the object store through which it is moved. `None`: an earlier version does not say.
-    #[serde(default)]
-    pub store: Option<String>,
-    /// Its network policy. `None`: an earlier version does not say.
-    #[serde(default)]
-    pub network: Option<Network>,
+    /// The id of the object store through which it is moved.
+    pub store: String,
+    /// Its network policy.
+    pub network: Network,
     /// Whether values of credentials come with it, which the egress proxy of the node injects.
-    #[serde(default)]
     pub has_credentials: bool,
     /// The class.
     pub class: SandboxClass,

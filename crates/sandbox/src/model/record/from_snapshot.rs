@@ -61,7 +61,6 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(self.persistent),
             auto_resume: spec.auto_resume.unwrap_or(self.auto_resume),
             pause_on_expiry: spec.pause_on_expiry.unwrap_or(false),
-            paused: false,
             fork: None,
             restore: None,
             lost: Some(lost.to_vec()).filter(|lost| !lost.is_empty()),
@@ -103,7 +102,6 @@ impl RecordBody {
             persistent: own.persistent,
             auto_resume: own.auto_resume,
             pause_on_expiry: own.pause_on_expiry,
-            paused: false,
             fork: own.fork,
             restore: Some(restore),
             lost: Some(lost).filter(|lost| !lost.is_empty()),
@@ -154,7 +152,6 @@ impl RecordBody {
     pub(crate) fn for_snapshot(&self) -> Self {
         Self {
             cause: None,
-            paused: false,
             fork: None,
             restore: None,
             lost: None,

@@ -12,7 +12,7 @@ use isolet_wire::response::STATE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The version of the format. A change that older servers cannot read increases it.
+/// The version of the format.
 const VERSION: u32 = 1;
 /// Maximum timeout of commands, in ms: a day, as for the sessions of clients.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;

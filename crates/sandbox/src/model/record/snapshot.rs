@@ -14,11 +14,8 @@ use serde_json::{Map, Value};
 pub const SNAPSHOTS_MAX: usize = 1000;
 /// Maximum number of sandboxes that one fork creates.
 pub const FORKS_MAX: usize = 100;
-/// The version of [`SnapshotBody`]. A change that older servers cannot read increases it.
-const VERSION: u32 = 1;
-/// The version of snapshots with layers, which hold files that a server of an earlier version would
-/// not find.
-const VERSION_WITH_LAYERS: u32 = 2;
+/// The version of [`SnapshotBody`]. A server refuses a record of another version.
+pub(crate) const VERSION: u32 = 1;
 
 /// The parameters of a new snapshot. Every field is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,8 +39,7 @@ pub struct SnapshotInfo {
     pub name: Option<SnapshotId>,
     /// The id that the sandbox had.
     pub sandbox: SandboxId,
-    /// Why it was taken. Answers that earlier versions stored do not have it.
-    #[serde(default)]
+    /// Why it was taken.
     pub trigger: Trigger,
     /// Arbitrary JSON of the client.
     pub metadata: Map<String, Value>,
@@ -99,7 +95,6 @@ pub(crate) struct SnapshotBody {
     pub(crate) expires_at_ms: Option<i64>,
     pub(crate) size_bytes: u64,
     /// The part of `size_bytes` that lies in its top layer.
-    #[serde(default)]
     pub(crate) layer_bytes: u64,
     pub(crate) frozen_ms: f64,
     pub(crate) lost: Vec<Lost>,
@@ -110,9 +105,7 @@ pub(crate) struct SnapshotBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) credentials: Vec<InjectedCredential>,
     /// Whether the snapshot serves one fork and ends with it.
-    #[serde(default)]
     pub(crate) temporary: bool,
-    #[serde(default)]
     pub(crate) trigger: Trigger,
     /// The internal name of the sandbox, which tells it from others that had its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,11 +133,6 @@ pub(crate) struct SnapshotSession {
 }
 
 impl SnapshotBody {
-    /// The version of a new body with these settings.
-    pub(crate) fn version(settings: &RecordBody) -> u32 {
-        if settings.layers.is_empty() { VERSION } else { VERSION_WITH_LAYERS }
-    }
-
     /// Makes the sessions that belong to the sandbox alone part of the others, to restore it.
     pub(crate) fn join_sessions(&mut self) {
         self.sessions.append(&mut self.own_sessions);
@@ -216,8 +204,8 @@ impl SnapshotRecord {
         if !body.settings.layers.is_valid(uid_base, body.settings.id_base) {
             return Err("it names invalid layers".to_owned());
         }
-        if body.v > VERSION_WITH_LAYERS {
-            return Err(format!("version {} of the record is of a later release", body.v));
+        if body.v != VERSION {
+            return Err(format!("its record has version {}, not {VERSION}", body.v));
         }
         Ok(Self {
             name: row.name,

@@ -5,7 +5,6 @@
 //! the last one that names a layer is gone, the layer is put on the list of unused ones, and its
 //! directory is deleted.
 
-use super::RecordBody;
 use isolet_wire::launcher::SnapshotLayer;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,14 +146,6 @@ impl LayerStack {
                     && Some(layer.id_base) == id_base
                     && isolet_jail::is_id_base(uid_base, layer.id_base)
             })
-    }
-}
-
-impl RecordBody {
-    /// Names other layers.
-    pub(crate) fn set_layers(&mut self, layers: LayerStack) {
-        self.v = if layers.is_empty() { super::VERSION } else { super::VERSION_WITH_LAYERS };
-        self.layers = layers;
     }
 }
 

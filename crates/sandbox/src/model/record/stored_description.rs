@@ -10,7 +10,7 @@ use crate::model::sessions::Sessions;
 use crate::model::state::State;
 use serde::{Deserialize, Serialize};
 
-/// The version. A node that reads a later one does not show the sandbox.
+/// The version. A node that reads another one does not show the sandbox.
 const VERSION: u8 = 1;
 /// Maximum size in bytes: records in etcd must stay small. Metadata has at most 16 KiB.
 const BYTES_MAX: usize = 40 * 1024;
@@ -50,7 +50,7 @@ pub(crate) fn write(record: &Record, sessions: &Sessions) -> Result<String, Erro
     Ok(text)
 }
 
-/// Reads a description. `None`: a later version wrote it, or it is damaged.
+/// Reads a description. `None`: another version wrote it, or it is damaged.
 pub(crate) fn read(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<SandboxInfo> {
     read_record(tenant, id, text).map(|record| record.info())
 }
@@ -58,7 +58,7 @@ pub(crate) fn read(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<San
 /// Reads a description as the record of a sandbox that sleeps. `None`: as of [`read`].
 pub(crate) fn read_record(tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<Record> {
     let read: Description =
-        serde_json::from_slice(text).ok().filter(|d: &Description| d.v <= VERSION)?;
+        serde_json::from_slice(text).ok().filter(|d: &Description| d.v == VERSION)?;
     Some(Record {
         name: read.name,
         tenant: tenant.clone(),

@@ -105,19 +105,15 @@ impl Service {
     /// space.
     pub async fn may_arrive(&self, tenant: &TenantId, arrival: &Arrival) -> Result<(), Error> {
         self.inner.may_arrive(tenant, arrival)?;
-        if let Some(network) = &arrival.network {
-            self.inner.egress.check(network).await?;
-        }
+        self.inner.egress.check(&arrival.network).await?;
         if arrival.has_credentials {
             self.inner.egress.check_credentials().await?;
         }
-        match &arrival.store {
-            Some(store) if *store != self.store_id().await? => {
-                let reason = "the other node has another object store, so it cannot restore it";
-                Err(Error::NotMovable { id: arrival.id.clone(), reason: reason.to_owned() })
-            }
-            _ => Ok(()),
+        if arrival.store == self.store_id().await? {
+            return Ok(());
         }
+        let reason = "the other node has another object store, so it cannot restore it";
+        Err(Error::NotMovable { id: arrival.id.clone(), reason: reason.to_owned() })
     }
 
     /// The id of the object store, the same on all servers that use it.
@@ -133,15 +129,16 @@ impl Service {
     /// What another node needs to know before a sandbox of this one is moved to it.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`].
-    pub fn arrival(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arrival, Error> {
+    /// [`Error::NoSandbox`]; those of [`Self::store_id`].
+    pub async fn arrival(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arrival, Error> {
+        let store = self.store_id().await?;
         let record = Arc::clone(&self.entry(tenant, id)?.view().record);
         let body = &record.body;
         Ok(Arrival {
             id: id.clone(),
             pushed: body.pushed.as_ref().map(|pushed| pushed.id.clone()),
-            store: None,
-            network: Some(body.network.clone()),
+            store,
+            network: body.network.clone(),
             has_credentials: !body.credentials.is_empty(),
             class: body.class,
             image: body.image.clone(),
@@ -160,7 +157,7 @@ impl Service {
             && found.is_some_and(|entry| entry.state() == State::Sleeping)
     }
 
-    /// What a sandbox is that only the object store has. `None`: a later version wrote it.
+    /// What a sandbox is that only the object store has. `None`: another version wrote it.
     #[must_use]
     pub fn described(&self, tenant: &TenantId, id: &SandboxId, text: &[u8]) -> Option<SandboxInfo> {
         stored_description::read(tenant, id, text)

@@ -119,7 +119,7 @@ impl Inner {
         for record in self.snapshots.all().iter().filter(|record| record.tenant == *tenant) {
             let Some(stack) = record.body.settings.layers.folded(&folded) else { continue };
             let mut new = SnapshotRecord::clone(record);
-            new.body.settings.set_layers(stack);
+            new.body.settings.layers = stack;
             self.store.update_snapshot(&new.name, new.row()?.body).await?;
             let directory = self.snapshots.files.directory(&new.name);
             let settings = new.body.settings.clone();

@@ -8,7 +8,7 @@ use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId, random};
-use crate::model::record::snapshot::{SnapshotBody, SnapshotInfo, SnapshotRecord, StoredSnapshot};
+use crate::model::record::snapshot::{SnapshotInfo, SnapshotRecord, StoredSnapshot};
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::service::Service;
 use isolet_image::Reference;
@@ -235,8 +235,7 @@ impl Inner {
         let merged = random();
         let mut portable = SnapshotRecord::clone(record);
         if !record.body.settings.layers.is_empty() {
-            portable.body.settings.set_layers(LayerStack::default());
-            portable.body.v = SnapshotBody::version(&portable.body.settings);
+            portable.body.settings.layers = LayerStack::default();
             let files = self.snapshots.files.clone();
             let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
             let own = merged.clone();
