@@ -159,7 +159,7 @@ impl Files {
     pub(crate) fn find(&self, tenant: &TenantId, name: &FilesName) -> Option<ArchiveSummary> {
         let pointer = self.directory(tenant).join(format!("{}.json", name.0));
         let summary = read_pointer(&pointer)?;
-        // One of an earlier version has another name on the disk.
+        // Without its archive, the pointer names nothing.
         fs::metadata(self.archive(tenant, &summary.digest)).ok()?;
         // What is used is not the oldest any more.
         let file = fs::File::options().append(true).open(pointer).ok()?;

@@ -91,7 +91,7 @@ pub(crate) struct Driver {
     until: Option<Instant>,
     expiry: Expiry,
     saving: StateReceiver,
-    /// The clocks of the agents while the sandbox is paused. Empty if an earlier server paused it.
+    /// The clocks of the agents while the sandbox is paused. Empty if the previous server paused it.
     clocks: Vec<StoppedClock>,
     /// The CA certificate may have changed during a pause.
     trust_pending: bool,

@@ -150,7 +150,7 @@ impl Sandbox {
         self.entry.recordings.stop(session).await
     }
 
-    /// Continues the recordings of an earlier server whose terminals still run.
+    /// Continues the recordings of the previous server whose terminals still run.
     pub(crate) async fn resume_recordings(&self) {
         let recordings = &self.entry.recordings;
         let _turn = recordings.turn.lock().await;

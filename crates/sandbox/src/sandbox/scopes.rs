@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// How long a new agent, or one from an earlier server, may take to answer.
+/// How long a new agent, or one from the previous server, may take to answer.
 const GREETING_WAIT: Duration = Duration::from_secs(5);
 /// How long the processes of a scope may take to end.
 const END_WAIT: Duration = Duration::from_secs(4);
@@ -136,7 +136,7 @@ impl Sandbox {
         }
     }
 
-    /// Finds a scope whose agent still runs, from an earlier server or after a broken connection.
+    /// Finds a scope whose agent still runs, from the previous server or after a broken connection.
     /// Requires the lock `turn`.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Sandbox {
         Ok(Some(self.follow(id, directory, pool, reports)))
     }
 
-    /// Finds the scopes that an earlier server left running, and ends those without a recorded
+    /// Finds the scopes that the previous server left running, and ends those without a recorded
     /// session.
     pub(crate) async fn find_scopes(&self) {
         if let Err(error) = self.end_strays().await {

@@ -15,15 +15,14 @@ use serde::{Deserialize, Serialize};
 struct NewSession {
     #[serde(flatten)]
     info: SessionInfo,
-    /// The internal name of the sandbox; earlier versions did not write it.
-    #[serde(default)]
-    incarnation: Option<String>,
+    /// The internal name of the sandbox.
+    incarnation: String,
 }
 
 /// Whether a stored answer is about this sandbox, and not an earlier one with the same id.
 fn made_in(answer: &str, name: &str) -> bool {
     let made = serde_json::from_str::<NewSession>(answer).ok();
-    made.and_then(|made| made.incarnation).is_none_or(|incarnation| incarnation == name)
+    made.is_some_and(|made| made.incarnation == name)
 }
 
 impl Sandbox {
@@ -107,7 +106,7 @@ impl Sandbox {
 
     fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
         let info = session.info(id, &self.entry.id);
-        let made = NewSession { info, incarnation: Some(self.entry.name.clone()) };
+        let made = NewSession { info, incarnation: self.entry.name.clone() };
         serde_json::to_string(&made).map_err(|error| Error::Fault(error.to_string()))
     }
 

@@ -255,7 +255,7 @@ fn users_of_the_host_reach_no_file_of_a_tenant() {
     };
     closed(&server);
     server.stop();
-    // As earlier versions created them.
+    // As a copy of the data directory may have them.
     for name in ["sandboxes", "trash"] {
         let open = fs::Permissions::from_mode(0o711);
         fs::set_permissions(data.join(name), open).expect("it is ours");

@@ -99,7 +99,7 @@ fn on_btrfs_snapshots_and_forks_are_subvolumes_and_none_is_left() {
     no_subvolumes(&server);
 }
 
-/// Sandboxes that an earlier version created, and directories that were restored from a backup.
+/// Directories that were restored from a backup are no subvolumes.
 /// Promises: SN1.
 #[test]
 fn on_btrfs_plain_directories_and_subvolumes_in_subvolumes_are_copied_file_by_file() {

@@ -105,7 +105,7 @@ impl Driver {
         Ok(self.record.info())
     }
 
-    /// Connects to the agents of a sandbox that an earlier server paused.
+    /// Connects to the agents of a sandbox that the previous server paused.
     async fn find_after_pause(&mut self) -> Result<(), Error> {
         self.reconnect(AgentError::Ended).await;
         if self.record.state != State::Running {

@@ -11,7 +11,7 @@ pub(crate) struct Background(pub(crate) Mutex<Known>);
 /// Those whose start was published and whose end was not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
-    /// Whether those that an earlier server started have been found.
+    /// Whether those that the previous server started have been found.
     pub(crate) looked: bool,
     /// Processes by id and start time, with their sessions.
     pub(crate) processes: BTreeMap<(ProcessId, i64), Option<SessionId>>,

@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Guard {
-    /// Finds the guard of an earlier server, or starts one.
+    /// Finds the guard of the previous server, or starts one.
     pub(crate) fn start(config: Config) -> Result<Self, GuardError> {
         let state = State { connection: None, deadline: None, connections: 0 };
         let guard = Self { config, state: Mutex::new(state) };
