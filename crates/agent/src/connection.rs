@@ -71,8 +71,6 @@ pub(crate) struct Conn {
     pub(crate) fd: OwnedFd,
     /// The purpose of the connection.
     pub(crate) role: Role,
-    /// The protocol version, 0 before the greeting.
-    pub(crate) version: u16,
     /// The connection is being closed. Frames that were already received are still handled.
     pub(crate) closing: bool,
     /// Reading is paused until the command has read its earlier input.
@@ -94,7 +92,6 @@ impl Conn {
         Self {
             fd,
             role: Role::New,
-            version: 0,
             closing: false,
             input_paused: false,
             id,

@@ -22,9 +22,7 @@ use isolet_wire::frame::{self, DATA_BYTES_MAX};
 use isolet_wire::request::{
     ByteRange, ExpectedFile, FileRequest, PathPair, WalkOptions, WriteOptions,
 };
-use isolet_wire::response::{
-    AgentResponse, DirectoryEntry, FileKind, FileStat, FoundFile, RefusalReason,
-};
+use isolet_wire::response::{AgentResponse, FileKind, FileStat, FoundFile, RefusalReason};
 use owned::Owner;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::sockopt;
@@ -40,9 +38,9 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(60);
 /// Maximum length of a path in an error message, in bytes.
 const NAMED_BYTES_MAX: usize = 256;
-/// Maximum size of the names in one `FileList` message, in bytes.
+/// Maximum size of the paths in one `FileFound` message, in bytes.
 const LIST_BYTES: usize = 32 * 1024;
-/// Maximum number of entries in one `FileList` message.
+/// Maximum number of entries in one `FileFound` message.
 const LIST_ENTRIES: usize = 256;
 
 /// Maximum number of files in one `FileAttributes` message, whose attributes have 4 KiB each.
@@ -85,19 +83,12 @@ fn named(call: &FileRequest) -> Option<String> {
         FileRequest::End => return None,
         FileRequest::Read { path, .. }
         | FileRequest::Write { path, .. }
-        | FileRequest::List { path, .. }
-        | FileRequest::Stat { path }
         | FileRequest::MakeDir { path }
         | FileRequest::Remove { path, .. }
-        | FileRequest::Fetch { path, .. }
-        | FileRequest::Save { path, .. }
-        | FileRequest::SaveIf { path, .. }
         | FileRequest::Walk { path, .. }
         | FileRequest::Metadata { path, .. }
         | FileRequest::Chmod { path, .. }
-        | FileRequest::Pack { path }
-        | FileRequest::PackZstd { path }
-        | FileRequest::PackWithout { path, .. }
+        | FileRequest::Pack { path, .. }
         | FileRequest::Search { path, .. }
         | FileRequest::Fingerprints { path, .. }
         | FileRequest::Watch { path, .. }
@@ -113,34 +104,16 @@ fn named(call: &FileRequest) -> Option<String> {
 impl FileConnection {
     fn call(&mut self, call: FileRequest) -> Result<(), ConnectionEnded> {
         match call {
-            FileRequest::Read { path, offset, limit } => {
-                self.read(&path, ByteRange::From { offset, limit }, false)
-            }
-            FileRequest::Write { path, mode } => {
-                self.write(&path, Some(mode), WriteOptions::default(), None).map(drop)
+            FileRequest::Read { path, range } => self.read(&path, range),
+            FileRequest::Write { path, options, expected } => {
+                let (stat, created) = self.write(&path, options, expected)?;
+                Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
             }
             FileRequest::End => Err(Failure::request("no write was begun").into()),
-            FileRequest::List { path, max } => self.list(&path, max),
-            FileRequest::Stat { path } => {
-                let path = disk::path(&path)?;
-                let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)?;
-                Ok(self.send_message(&AgentResponse::FileStat(disk::stat(&stat)))?)
-            }
             FileRequest::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
             FileRequest::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
-            FileRequest::Fetch { path, span } => self.read(&path, span, true),
-            FileRequest::Save { path, options } => {
-                let (stat, created) = self.write(&path, None, options, None)?;
-                Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
-            }
-            FileRequest::SaveIf { path, options, expected } => {
-                let (stat, created) = self.write(&path, None, options, Some(expected))?;
-                Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
-            }
             FileRequest::Walk { path, options } => self.walk(&path, &options),
-            FileRequest::Pack { path } => self.pack(&path, false, &[]),
-            FileRequest::PackZstd { path } => self.pack(&path, true, &[]),
-            FileRequest::PackWithout { path, without } => self.pack(&path, false, &without),
+            FileRequest::Pack { path, zstd, without } => self.pack(&path, zstd, &without),
             FileRequest::Search { path, query } => {
                 search::search(self, &disk::path(&path)?, &query)
             }
@@ -185,13 +158,10 @@ impl FileConnection {
         Ok(self.send_message(&AgentResponse::FileFound(vec![FoundFile { path, stat, target }]))?)
     }
 
-    fn read(&mut self, path: &[u8], span: ByteRange, folder: bool) -> Result<(), ConnectionEnded> {
+    fn read(&mut self, path: &[u8], range: ByteRange) -> Result<(), ConnectionEnded> {
         let (mut file, stat) = disk::open(&disk::path(path)?)?;
-        if stat.kind == FileKind::Directory && !folder {
-            return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()).into());
-        }
         self.send_message(&AgentResponse::FileStat(stat.clone()))?;
-        let (offset, limit) = match span {
+        let (offset, limit) = match range {
             ByteRange::From { offset, limit } => (offset, limit),
             ByteRange::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
         };
@@ -240,13 +210,12 @@ impl FileConnection {
     fn write(
         &mut self,
         path: &[u8],
-        fresh: Option<u32>,
         options: WriteOptions,
         expected: Option<ExpectedFile>,
     ) -> Result<(FileStat, bool), ConnectionEnded> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
-        let mut write = AtomicWrite::new(&path, fresh, options, Owner::Kept, expected)
+        let mut write = AtomicWrite::new(&path, None, options, Owner::Kept, expected)
             .map_err(|failure| failed = Some(failure))
             .ok();
         // After a failure the rest is still received, so that the server reads the answer.
@@ -279,36 +248,6 @@ impl FileConnection {
         })?;
         if !part.is_empty() {
             self.send_message(&AgentResponse::FileFound(part))?;
-        }
-        Ok(())
-    }
-
-    fn list(&mut self, path: &[u8], max: u32) -> Result<(), ConnectionEnded> {
-        let path = disk::path(path)?;
-        let mut names = disk::names(&path, max as usize)?;
-        names.sort_unstable();
-        let dir = File::open(&path)?;
-        let mut part = Vec::new();
-        let mut bytes = 0;
-        for name in names {
-            let stat = match rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(errno) if walk::gone(errno) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            if names::is_temporary(&name, stat.st_ino) {
-                names::sweep(&dir, &name);
-                continue;
-            }
-            bytes += name.len();
-            part.push(DirectoryEntry { name, stat: disk::stat(&stat) });
-            if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
-                self.send_message(&AgentResponse::FileList(std::mem::take(&mut part)))?;
-                bytes = 0;
-            }
-        }
-        if !part.is_empty() {
-            self.send_message(&AgentResponse::FileList(part))?;
         }
         Ok(())
     }

@@ -347,7 +347,7 @@ impl Shell {
             if let Some(waiting) = self.queue.remove(at) {
                 let id = waiting.key.id.clone();
                 let exit = CommandExit { id, code: 130, cancelled: true, ..CommandExit::default() };
-                let ended = EndedCommand { exit, from: self.log.end(), ends_shell: false };
+                let ended = EndedCommand { exit, from: self.log.end() };
                 self.log.push_event(LogEvent::Exit(waiting.key, ended));
             }
             return true;

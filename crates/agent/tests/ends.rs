@@ -4,7 +4,7 @@
 
 mod kit;
 
-use isolet_wire::process::{ProcessRequest, StartProcess};
+use isolet_wire::process::{FollowMode, ProcessRequest, StartProcess};
 use isolet_wire::request::{AgentRequest, Invocation, StartExec};
 use isolet_wire::response::{AgentResponse, STDOUT};
 use kit::{Agent, Client, Event, open, run, terminal};
@@ -85,7 +85,8 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
     // The request arrives before the output and the exit, and the agent handles all three in one
     // round.
     agent.miss(|| {
-        let follow = ProcessRequest::Follow { id: "a".into(), since: Some(0), follow: false };
+        let follow =
+            ProcessRequest::Follow { id: "a".into(), since: Some(0), mode: FollowMode::Current };
         reader.request(&AgentRequest::Process(follow));
     });
     let (out, end) = out(&mut reader);
@@ -112,7 +113,7 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
     client.request(&AgentRequest::Process(ProcessRequest::Follow {
         id: "a".into(),
         since: None,
-        follow: true,
+        mode: FollowMode::Live,
     }));
     assert!(matches!(client.response(), AgentResponse::ProcessLog(_)), "it is followed");
     agent.miss(|| {});

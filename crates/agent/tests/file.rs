@@ -3,8 +3,10 @@
 mod kit;
 
 use isolet_wire::frame;
-use isolet_wire::request::{AgentRequest, FileRequest};
-use isolet_wire::response::{AgentResponse, DirectoryEntry, FileKind, FileStat, RefusalReason};
+use isolet_wire::request::{
+    AgentRequest, ByteRange, ExpectedFile, FileRequest, WalkOptions, WriteOptions,
+};
+use isolet_wire::response::{AgentResponse, FileKind, FileStat, FoundFile, RefusalReason};
 use kit::{Agent, Event};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -13,7 +15,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 struct Told {
     stat: Option<FileStat>,
     bytes: Vec<u8>,
-    entries: Vec<DirectoryEntry>,
+    entries: Vec<FoundFile>,
 }
 
 fn call(agent: &Agent, request: FileRequest) -> Result<Told, RefusalReason> {
@@ -24,7 +26,7 @@ fn call(agent: &Agent, request: FileRequest) -> Result<Told, RefusalReason> {
         match client.event() {
             Event::Data(data) => response.bytes.extend_from_slice(&data.bytes),
             Event::Response(AgentResponse::FileStat(stat)) => response.stat = Some(stat),
-            Event::Response(AgentResponse::FileList(part)) => response.entries.extend(part),
+            Event::Response(AgentResponse::FileFound(part)) => response.entries.extend(part),
             Event::Response(AgentResponse::Done) => return Ok(response),
             Event::Response(AgentResponse::Refused { reason, .. }) => return Err(reason),
             Event::Response(response) => panic!("{response:?}"),
@@ -33,16 +35,30 @@ fn call(agent: &Agent, request: FileRequest) -> Result<Told, RefusalReason> {
 }
 
 fn read(path: &str) -> FileRequest {
-    FileRequest::Read { path: path.into(), offset: 0, limit: None }
+    FileRequest::Read { path: path.into(), range: ByteRange::WHOLE }
 }
 
-fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), RefusalReason> {
+fn list(path: &str, max: u32) -> FileRequest {
+    let options = WalkOptions { hidden: true, max, ..WalkOptions::default() };
+    FileRequest::Walk { path: path.into(), options }
+}
+
+fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(FileStat, bool), RefusalReason> {
+    write_with(agent, path, bytes, WriteOptions::default(), None)
+}
+
+/// Returns the metadata of the written file, and whether it is new.
+fn write_with(
+    agent: &Agent,
+    path: &str,
+    bytes: &[u8],
+    options: WriteOptions,
+    expected: Option<ExpectedFile>,
+) -> Result<(FileStat, bool), RefusalReason> {
     let mut client = agent.connect();
     let mut out = Vec::new();
-    frame::put(
-        &mut out,
-        &AgentRequest::File(FileRequest::Write { path: path.into(), mode: 0o640 }),
-    );
+    let request = FileRequest::Write { path: path.into(), options, expected };
+    frame::put(&mut out, &AgentRequest::File(request));
     let mut at = 0;
     for part in bytes.chunks(60_000) {
         frame::put_data_head(&mut out, 0, at, "", part.len());
@@ -52,7 +68,10 @@ fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), RefusalReason> {
     frame::put(&mut out, &AgentRequest::File(FileRequest::End));
     client.stream.write_all(&out).expect("written");
     match client.response() {
-        AgentResponse::Done => Ok(()),
+        AgentResponse::FileSaved { stat, created } => {
+            assert_eq!(client.response(), AgentResponse::Done);
+            Ok((stat, created))
+        }
         AgentResponse::Refused { reason, .. } => Err(reason),
         response => panic!("{response:?}"),
     }
@@ -63,13 +82,37 @@ fn what_is_written_is_read_back() {
     let agent = Agent::start();
     let path = agent.dir.at("new/dir/file");
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 7) as u8).collect();
-    write(&agent, &path, &bytes).expect("written");
+    let (written, is_new) = write(&agent, &path, &bytes).expect("written");
     let response = call(&agent, read(&path)).expect("read");
     assert!(response.bytes == bytes);
     let stat = response.stat.expect("a stat");
-    assert_eq!((stat.kind, stat.size, stat.mode), (FileKind::File, 1_000_000, 0o640));
-    let part = FileRequest::Read { path: path.into(), offset: 999_990, limit: Some(5) };
-    assert_eq!(call(&agent, part).expect("read").bytes, bytes[999_990..999_995]);
+    assert_eq!((&stat, is_new), (&written, true));
+    assert_eq!((stat.kind, stat.size, stat.mode), (FileKind::File, 1_000_000, 0o644));
+    let part = |range| FileRequest::Read { path: path.clone().into(), range };
+    let middle = part(ByteRange::From { offset: 999_990, limit: Some(5) });
+    assert_eq!(call(&agent, middle).expect("read").bytes, bytes[999_990..999_995]);
+    assert_eq!(call(&agent, part(ByteRange::Last(7))).expect("read").bytes, bytes[999_993..]);
+}
+
+/// Promises: W16.
+#[test]
+fn a_conditional_write_replaces_the_expected_file_only() {
+    let agent = Agent::start();
+    let path = agent.dir.at("file");
+    let options = WriteOptions::default();
+    let missing = write_with(&agent, &path, b"new", options, Some(ExpectedFile::Any));
+    assert_eq!(missing.unwrap_err(), RefusalReason::Changed);
+    let (first, _) = write(&agent, &path, b"first").expect("written");
+    let version = |stat: &FileStat| Some(ExpectedFile::Version(stat.version()));
+    let (second, is_new) =
+        write_with(&agent, &path, b"second", options, version(&first)).expect("written");
+    assert!(!is_new && second.inode != first.inode);
+    let old = write_with(&agent, &path, b"third", options, version(&first));
+    assert_eq!(old.unwrap_err(), RefusalReason::Changed);
+    let append = WriteOptions { append: true, ..options };
+    let refused = write_with(&agent, &path, b"end", append, version(&second));
+    assert_eq!(refused.unwrap_err(), RefusalReason::BadRequest);
+    assert_eq!(std::fs::read(&path).expect("read"), b"second");
 }
 
 #[test]
@@ -83,8 +126,8 @@ fn an_old_file_keeps_its_mode_and_a_link_is_written_through() {
     write(&agent, &link, b"new").expect("written");
     assert_eq!(std::fs::read(&path).expect("read"), b"new");
     assert!(std::fs::symlink_metadata(&link).expect("a link").is_symlink());
-    let response = call(&agent, FileRequest::Stat { path: link.into() }).expect("stat");
-    assert_eq!(response.stat.expect("a stat").kind, FileKind::Symlink);
+    let look = FileRequest::Metadata { path: link.into(), follow: false };
+    assert_eq!(call(&agent, look).expect("metadata").entries[0].stat.kind, FileKind::Symlink);
     assert_eq!(std::fs::metadata(&path).expect("stat").permissions().mode() & 0o7777, 0o755);
 }
 
@@ -94,10 +137,9 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     let path = agent.dir.at("cut/file");
     let mut client = agent.connect();
     let mut out = Vec::new();
-    frame::put(
-        &mut out,
-        &AgentRequest::File(FileRequest::Write { path: path.clone().into(), mode: 0o644 }),
-    );
+    let options = WriteOptions::default();
+    let request = FileRequest::Write { path: path.into(), options, expected: None };
+    frame::put(&mut out, &AgentRequest::File(request));
     frame::put_data_head(&mut out, 0, 0, "", 1000);
     out.extend_from_slice(&[1; 500]);
     client.stream.write_all(&out).expect("written");
@@ -158,10 +200,7 @@ fn f25_what_a_killed_writer_has_left_is_hidden_and_removed() {
     for own in [format!(".isolet-write-{:016x}{:016x}", u64::MAX, 7), ".isolet-x".into()] {
         std::fs::write(path(&own), "own").expect("written");
     }
-    let list = || {
-        let response = call(&agent, FileRequest::List { path: folder.clone().into(), max: 100 });
-        response.expect("a list").entries.len()
-    };
+    let list = || call(&agent, list(&folder, 100)).expect("a list").entries.len();
     file.lock().expect("locked");
     assert_eq!(list(), 2);
     assert!(std::fs::exists(path(&draft)).expect("a look"), "it is being written");
@@ -176,8 +215,15 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
     let agent = Agent::start();
     let fifo = agent.dir.at("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
-    for path in ["/dev/zero", "/tmp", fifo.as_str()] {
+    let folder = call(&agent, read("/tmp")).expect("a directory has no data");
+    assert_eq!(
+        (folder.stat.expect("a stat").kind, &folder.bytes[..]),
+        (FileKind::Directory, &b""[..])
+    );
+    for path in ["/dev/zero", fifo.as_str()] {
         assert_eq!(call(&agent, read(path)).unwrap_err(), RefusalReason::WrongKind, "{path}");
+    }
+    for path in ["/dev/zero", "/tmp", fifo.as_str()] {
         assert_eq!(write(&agent, path, b"x").unwrap_err(), RefusalReason::WrongKind, "{path}");
     }
     for (path, reason) in [
@@ -190,19 +236,17 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
 }
 
 #[test]
-fn lists_are_whole_or_refused() {
+fn lists_are_sorted_and_end_at_their_limit() {
     let agent = Agent::start();
     let dir = agent.dir.at("many");
     assert!(call(&agent, FileRequest::MakeDir { path: dir.clone().into() }).is_ok());
     assert!(call(&agent, FileRequest::MakeDir { path: dir.clone().into() }).is_ok());
     (0..1000).for_each(|at| std::fs::write(format!("{dir}/f{at:04}"), "x").expect("written"));
-    let response =
-        call(&agent, FileRequest::List { path: dir.clone().into(), max: 1000 }).expect("listed");
-    let names: Vec<_> = response.entries.iter().map(|entry| entry.name.clone()).collect();
+    let response = call(&agent, list(&dir, 2000)).expect("listed");
+    let names: Vec<_> = response.entries.iter().map(|entry| entry.path.clone()).collect();
     assert_eq!(names.len(), 1000);
     assert!(names.is_sorted());
-    let few = FileRequest::List { path: dir.into(), max: 999 };
-    assert_eq!(call(&agent, few).unwrap_err(), RefusalReason::TooLarge);
+    assert_eq!(call(&agent, list(&dir, 999)).expect("listed").entries.len(), 999);
 }
 
 /// Nested directories, each with a file in it, deeper than any path can name.

@@ -3,7 +3,7 @@
 mod kit;
 
 use isolet_wire::process::{
-    ENDED_MAX, LOG_BYTES, ProcessLogStart, ProcessRequest, ProcessStatus, StartProcess,
+    ENDED_MAX, FollowMode, LOG_BYTES, ProcessLogStart, ProcessRequest, ProcessStatus, StartProcess,
 };
 use isolet_wire::request::{AgentRequest, Invocation};
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
@@ -57,7 +57,8 @@ struct Heard {
 }
 
 fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> Heard {
-    client.request(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, follow }));
+    let mode = if follow { FollowMode::Live } else { FollowMode::Current };
+    client.request(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, mode }));
     let mut heard = Heard::default();
     loop {
         match client.event() {
@@ -214,7 +215,7 @@ fn one_that_does_not_read_holds_up_nobody() {
     deaf.request(&AgentRequest::Process(ProcessRequest::Follow {
         id: "a".into(),
         since: Some(0),
-        follow: true,
+        mode: FollowMode::Live,
     }));
     let heard = follow(&mut client, "a", None, true);
     assert_eq!(heard.end.end.expect("ended").code, 0);

@@ -60,7 +60,7 @@ fn commands_run_in_order_and_ids_are_unique_while_they_wait() {
     for at in 0..64 {
         shell.request(&AgentRequest::Run(run(&format!("q{at}"), &format!("echo {at}"))));
     }
-    shell.skip_to(|response| matches!(response, AgentResponse::Started { id } if id == "hold"));
+    shell.skip_to(|response| matches!(response, AgentResponse::Started { id, .. } if id == "hold"));
     shell.request(&AgentRequest::Run(run("q3", "echo again")));
     let again = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
     assert!(

@@ -224,7 +224,7 @@ mod tests {
         let named = credentials(Some("Sec-WebSocket-Protocol"), Some("ISOLET_KEY"));
         let headers = [("sec-websocket-protocol", "v1, key.ISOLET_KEY")];
         assert_eq!(put(&named, "api.example", &headers)[0].1, "v1, key.hunter2");
-        // A record of an earlier version may name one that nothing is put into.
+        // The server refuses a credential that names one, and the proxy does not rely on that.
         for placeholder in [None, Some("ISOLET_KEY")] {
             let host = credentials(Some("Host"), placeholder);
             assert_eq!(put(&host, "api.example", &[("host", "ISOLET_KEY")])[0].1, "ISOLET_KEY");

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use isolet_egress_proxy::{Sockets, privileges, run};
 use isolet_sys::seccomp;
-use isolet_wire::version::{FIXED_GREETING, OLDEST_AGENT, VERSION, supported};
+use isolet_wire::version::VERSION;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::RawFd;
 
@@ -26,8 +26,8 @@ struct ProxyOptions {
     /// User and group id to switch to when started as root
     #[arg(long, default_value_t = 65_534)]
     id: u32,
-    /// Protocol version of the process that owns the veth pairs. Processes of version 3 pass none
-    #[arg(long, default_value_t = FIXED_GREETING, hide = true)]
+    /// Protocol version of the process that owns the veth pairs
+    #[arg(long, hide = true)]
     protocol: u16,
 }
 
@@ -35,9 +35,9 @@ fn main() -> Result<()> {
     let options = ProxyOptions::parse();
     ensure!(options.id != 0, "--id must not be 0 (root)");
     ensure!(
-        supported(options.protocol),
-        "isolet-launcher speaks protocol version {}, and this isolet-egress-proxy {OLDEST_AGENT} to \
-         {VERSION}; install both from one package",
+        options.protocol == VERSION,
+        "isolet-launcher speaks protocol version {}, and this isolet-egress-proxy {VERSION}; install \
+         both from one package",
         options.protocol
     );
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();

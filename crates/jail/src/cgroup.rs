@@ -204,14 +204,6 @@ impl CgroupRoot {
         }
     }
 
-    /// Creates no version 1 CPU sets from now on: a server of protocol version 3 does not know them
-    /// and would leave them behind when it deletes a sandbox.
-    pub fn leave_out_cpusets(&mut self) {
-        if let Some(group) = self.cpuset.take() {
-            let _ = fs::remove_dir(group);
-        }
-    }
-
     /// Removes the groups that are empty.
     pub fn remove_if_empty(&self) {
         for group in self.all() {

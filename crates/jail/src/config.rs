@@ -111,7 +111,7 @@ pub fn first_id(uid_base: u32, slot: u32) -> Option<u32> {
 }
 
 /// Whether files of a sandbox may have ids from this one on: [`FILES_ID_BASE`], or the first id of a
-/// slot, as in records of the baseline.
+/// slot, for a sandbox that was created on a file system that cannot map ids.
 #[must_use]
 pub fn is_id_base(uid_base: u32, id_base: u32) -> bool {
     let of_slot = id_base.checked_sub(uid_base).map(|offset| offset / UIDS);
@@ -186,7 +186,7 @@ mod tests {
         let config = Config::beside(Path::new("/nowhere")).unwrap();
         let second = UID_BASE + UIDS;
         assert_eq!(config.id_base(7, Some(FILES_ID_BASE)), Ok(0));
-        assert_eq!(config.id_base(1, None), Ok(second), "a record of the baseline");
+        assert_eq!(config.id_base(1, None), Ok(second), "a file system that cannot map ids");
         assert_eq!(config.id_base(7, Some(second)), Ok(second), "it moved to another slot");
         assert_eq!(config.id_base(SLOTS, None), Err(Errno::RANGE));
         for base in [1, 1000, UID_BASE - UIDS, UID_BASE + 1, 0xf000_0000, u32::MAX] {

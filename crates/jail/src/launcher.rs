@@ -5,7 +5,7 @@ use crate::kernel::packet::send_packet;
 use isolet_wire::launcher::{
     LauncherRequest, LauncherResponse, PACKET_BYTES_MAX, Scope, Spec, encode,
 };
-use isolet_wire::version::{FIXED_GREETING, VERSION};
+use isolet_wire::version::VERSION;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, shutdown,
@@ -85,7 +85,6 @@ impl Launcher {
             .arg(&config.agent)
             .args(["--uid-base", &config.uid_base.to_string(), "--cgroup", &config.cgroup])
             .args(["--stall-ms", &config.stall_ms.to_string()])
-            .args(["--protocol", &VERSION.to_string()])
             .env_clear()
             .stdin(Stdio::from(launcher_socket))
             .stdout(Stdio::null())
@@ -94,17 +93,18 @@ impl Launcher {
         let mut launcher = Self { socket, process, unmapped_files: None };
         match launcher.receive_report()? {
             LauncherResponse::Hello { version: VERSION } => {}
-            other => return Err(Error::Missing(vec![other_release(&config.launcher, &other)])),
+            LauncherResponse::Hello { version } => {
+                return Err(Error::Missing(vec![other_release(&config.launcher, version)]));
+            }
+            _ => return Err(unexpected_response()),
         }
-        let mut report = launcher.receive_report()?;
-        if let LauncherResponse::FilesUnmapped { errno } = report {
-            launcher.unmapped_files = Some(Errno::from_raw_os_error(errno));
-            report = launcher.receive_report()?;
-        }
-        match report {
-            LauncherResponse::Ready { missing } if missing.is_empty() => Ok(launcher),
-            LauncherResponse::Ready { missing } => Err(Error::Missing(missing)),
-            _ => Err(Error::Gone("it sent an unexpected response".into())),
+        match launcher.receive_report()? {
+            LauncherResponse::Ready { missing, files_unmapped } if missing.is_empty() => {
+                launcher.unmapped_files = files_unmapped.map(Errno::from_raw_os_error);
+                Ok(launcher)
+            }
+            LauncherResponse::Ready { missing, .. } => Err(Error::Missing(missing)),
+            _ => Err(unexpected_response()),
         }
     }
 
@@ -129,24 +129,15 @@ impl Launcher {
     pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
         let spec = Spec { has_veth: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
-        let request = match spec.id_base {
-            id_base if !spec.snapshot_layers.is_empty() => {
-                let layers = spec.snapshot_layers.clone();
-                LauncherRequest::LaunchOverLayers { spec, id_base, layers }
-            }
-            Some(id_base) => LauncherRequest::LaunchWithBase { spec, id_base },
-            None => LauncherRequest::Launch(spec),
-        };
-        self.request(&request, network, &name, || {})
+        self.request(&LauncherRequest::Launch(spec), network, &name, || {})
     }
 
-    /// Creates the directory of a sandbox, and starts nothing. The first id of its files on disk is
-    /// `id_base`. Blocks for some milliseconds.
+    /// Creates the directory of a sandbox, and starts nothing. Blocks for some milliseconds.
     ///
     /// # Errors
     /// As [`Launcher::launch`].
-    pub fn create_files(&mut self, spec: &Spec, id_base: u32) -> Result<(), Error> {
-        let request = LauncherRequest::CreateFiles { spec: spec.clone(), id_base };
+    pub fn create_files(&mut self, spec: &Spec) -> Result<(), Error> {
+        let request = LauncherRequest::CreateFiles(spec.clone());
         self.request(&request, None, &spec.name, || {}).map(drop)
     }
 
@@ -202,12 +193,12 @@ impl Launcher {
     }
 }
 
+fn unexpected_response() -> Error {
+    Error::Gone("it sent an unexpected response".into())
+}
+
 /// Says that the launcher and the server are of different releases.
-fn other_release(program: &Path, first: &LauncherResponse) -> String {
-    let theirs = match first {
-        LauncherResponse::Hello { version } => *version,
-        _ => FIXED_GREETING,
-    };
+fn other_release(program: &Path, theirs: u16) -> String {
     format!(
         "{} is of another release: it speaks protocol version {theirs}, and this server {VERSION}; \
          install both from one package, then restart the server",

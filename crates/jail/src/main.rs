@@ -8,7 +8,7 @@ use isolet_jail::{
     missing, receive_packet, start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
-use isolet_wire::launcher::{LauncherRequest, LauncherResponse, Spec, encode};
+use isolet_wire::launcher::{LauncherRequest, LauncherResponse, encode};
 use isolet_wire::version::VERSION;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, send};
@@ -38,20 +38,12 @@ fn main() {
         std::process::exit(2);
     };
     let Ok(server) = server else { return };
-    if protocol().is_some() {
-        report(&server, &LauncherResponse::Hello { version: VERSION });
-    }
+    report(&server, &LauncherResponse::Hello { version: VERSION });
     match prepare(config) {
-        Err(missing) => report(&server, &LauncherResponse::Ready { missing }),
-        Ok(mut host) => {
-            if protocol().is_none() {
-                host.cgroup_root.leave_out_cpusets();
-            }
-            if let Some(errno) = host.unmapped_files.filter(|_| protocol().is_some()) {
-                let errno = errno.raw_os_error();
-                report(&server, &LauncherResponse::FilesUnmapped { errno });
-            }
-            report(&server, &LauncherResponse::Ready { missing: Vec::new() });
+        Err(missing) => report(&server, &LauncherResponse::Ready { missing, files_unmapped: None }),
+        Ok(host) => {
+            let files_unmapped = host.unmapped_files.map(Errno::raw_os_error);
+            report(&server, &LauncherResponse::Ready { missing: Vec::new(), files_unmapped });
             serve(&host, &server);
             host.cgroup_root.remove_if_empty();
         }
@@ -85,16 +77,7 @@ fn serve(host: &Host, server: &OwnedFd) {
             LauncherRequest::Launch(spec) => {
                 launched(spec.name.clone(), create_sandbox(host, &spec, network))
             }
-            LauncherRequest::LaunchWithBase { spec, id_base } => {
-                let spec = Spec { id_base: Some(id_base), ..spec };
-                launched(spec.name.clone(), create_sandbox(host, &spec, network))
-            }
-            LauncherRequest::LaunchOverLayers { spec, id_base, layers } => {
-                let spec = Spec { id_base, snapshot_layers: layers, ..spec };
-                launched(spec.name.clone(), create_sandbox(host, &spec, network))
-            }
-            LauncherRequest::CreateFiles { spec, id_base } => {
-                let spec = Spec { id_base: Some(id_base), ..spec };
+            LauncherRequest::CreateFiles(spec) => {
                 launched(spec.name.clone(), create_files(host, &spec).map(|()| 0))
             }
             LauncherRequest::Scope(scope) => {
@@ -147,13 +130,6 @@ fn guard_options() -> Option<lease_guard::GuardOptions> {
     let data_dir = PathBuf::from(next("--data")?);
     let cgroup = next("--cgroup")?;
     Some(lease_guard::GuardOptions { data_dir, cgroup })
-}
-
-/// The protocol version that the server passed as the last argument; servers of version 3 pass
-/// none.
-fn protocol() -> Option<u16> {
-    let mut args = std::env::args().skip_while(|arg| arg != "--protocol");
-    args.nth(1)?.parse().ok()
 }
 
 /// Parses the command line that `Launcher::start` writes.

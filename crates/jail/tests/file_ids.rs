@@ -67,7 +67,9 @@ fn owner(path: &Path) -> u32 {
 fn files_follow_their_sandbox_into_another_slot() {
     let mut fixture = Fixture::new();
     let first = |slot| first_id(UID_BASE, slot).expect("a slot");
-    for (name, id_base, on_disk) in [("new", Some(FILES_ID_BASE), 0), ("old", None, first(3))] {
+    for (name, id_base, on_disk) in
+        [("mapped", Some(FILES_ID_BASE), 0), ("unmapped", None, first(3))]
+    {
         assert_eq!(fixture.start(name, 3, id_base).expect("it is created"), first(3), "{name}");
         fixture.end(name);
         let workspace = fixture.directory(name).join("workspace");

@@ -103,7 +103,7 @@ pub struct ContextRun {
     /// The id of the context.
     pub context: String,
     /// JSON for the driver: `{"code","stdin","env"}`. `env` has environment variables of this run
-    /// only, where `null` unsets one; agents of older servers ignore it.
+    /// only, where `null` unsets one.
     pub body: Vec<u8>,
     /// Time after which the run is interrupted, in ms; the interpreter is killed if that does not
     /// help. 0 means the timeout of the context.

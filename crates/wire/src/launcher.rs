@@ -26,31 +26,9 @@ pub enum LauncherRequest {
     Launch(Spec),
     /// Start the agent of a session's scope in a running sandbox.
     Scope(Scope),
-    /// Create a sandbox as `Launch` does, with [`Spec::id_base`]. `Launch` has the format of version
-    /// 3, whose servers know only ids of slots.
-    LaunchWithBase {
-        /// The sandbox.
-        spec: Spec,
-        /// See [`Spec::id_base`].
-        id_base: u32,
-    },
-    /// Create a sandbox as `LaunchWithBase` does, over layers of snapshots.
-    LaunchOverLayers {
-        /// The sandbox.
-        spec: Spec,
-        /// See [`Spec::id_base`].
-        id_base: Option<u32>,
-        /// See [`Spec::snapshot_layers`].
-        layers: Vec<SnapshotLayer>,
-    },
-    /// Create the directory of a sandbox, with its disk, and start nothing. `LaunchWithBase` starts
-    /// the sandbox later, with [`Spec::directory_exists`]. Answered by `Launched` without a process.
-    CreateFiles {
-        /// The sandbox.
-        spec: Spec,
-        /// See [`Spec::id_base`].
-        id_base: u32,
-    },
+    /// Create the directory of a sandbox, with its disk, and start nothing. `Launch` starts the
+    /// sandbox later, with [`Spec::directory_exists`]. Answered by `Launched` without a process.
+    CreateFiles(Spec),
 }
 
 /// The part of its sandbox's workspace that a session sees.
@@ -104,13 +82,10 @@ pub struct Spec {
     /// Otherwise, the sandbox gets a namespace with only the loopback interface.
     pub has_veth: bool,
     /// The first id that the sandbox's files have on disk: 0, or the first id of any slot. Mounts
-    /// show the files under the ids of `slot`. `None` means the first id of `slot`. Not encoded
-    /// here, see [`LauncherRequest::LaunchWithBase`].
-    #[serde(skip)]
+    /// show the files under the ids of `slot`. `None` means the first id of `slot`.
     pub id_base: Option<u32>,
     /// Immutable directories of snapshots between the sandbox's own files and those of its image,
-    /// the top one first. Not encoded here, see [`LauncherRequest::LaunchOverLayers`].
-    #[serde(skip)]
+    /// the top one first.
     pub snapshot_layers: Vec<SnapshotLayer>,
 }
 
@@ -159,7 +134,6 @@ pub struct Limits {
     pub pids: u64,
     /// Size of the sandbox's own file system in MiB; 0 means no limit but the host's disk. It
     /// cannot change later.
-    #[serde(default)]
     pub disk_mib: u64,
 }
 
@@ -167,11 +141,19 @@ pub struct Limits {
 /// version: another one is refused at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherResponse {
-    /// Sent once when the launcher has started.
+    /// The first message, before the launcher prepares anything.
+    Hello {
+        /// [`crate::VERSION`] of the launcher.
+        version: u16,
+    },
+    /// Sent once when the launcher has prepared everything.
     Ready {
         /// What this machine lacks, with one sentence of advice for each item. Empty if sandboxes
         /// can be created.
         missing: Vec<String>,
+        /// The kernel's error number if the file system of the data directory cannot show files
+        /// under other ids. New sandboxes must use the ids of their slots on disk then.
+        files_unmapped: Option<i32>,
     },
     /// All grants of a scope are available, and its start continues.
     Granted {
@@ -202,18 +184,6 @@ pub enum LauncherResponse {
         /// The index of the grant in [`Scope::grants`].
         index: usize,
         /// The kernel's error number.
-        errno: i32,
-    },
-    /// Sent before `Ready` to a server that passed its own version with `--protocol`.
-    Hello {
-        /// [`crate::VERSION`] of the launcher.
-        version: u16,
-    },
-    /// Sent before `Ready` when the file system of the data directory cannot show files under other
-    /// ids, to a server that passed its own version. New sandboxes must use the ids of their slots
-    /// on disk then.
-    FilesUnmapped {
-        /// The error number from the kernel.
         errno: i32,
     },
 }

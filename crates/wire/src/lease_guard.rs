@@ -61,9 +61,9 @@ pub enum GuardRequest {
 pub enum GuardResponse {
     /// The answer to the greeting.
     Hello {
-        /// The version of the connection.
+        /// See [`crate::version::answer`].
         version: u16,
-        /// The deadline that an earlier server set.
+        /// The deadline that the previous server set.
         deadline: Option<LeaseDeadline>,
     },
     /// The deadline is known.

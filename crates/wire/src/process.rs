@@ -19,7 +19,7 @@ pub const LIVE_MAX: usize = 256;
 pub const ENDED_MAX: usize = 128;
 /// Maximum amount of unread input of a process, in bytes. The agent refuses more.
 pub const INPUT_BYTES_MAX: usize = 1024 * 1024;
-/// How long a process waits for a follower of `FollowPatiently` that reads nothing, in ms.
+/// How long a process waits for a follower with [`FollowMode::Patient`] that reads nothing, in ms.
 pub const PATIENCE_MS: u64 = 60_000;
 /// Maximum length of a reported command line, in bytes.
 pub const COMMAND_BYTES_TOLD: usize = 512;
@@ -39,8 +39,8 @@ pub enum ProcessRequest {
         id: String,
         /// The first position to send; `None` means only new output.
         since: Option<u64>,
-        /// Continue until the process ends; otherwise, stop at the current end of the log.
-        follow: bool,
+        /// Where to stop, and how long the process waits for the follower.
+        mode: FollowMode,
     },
     /// Write to standard input. Answered by `Done` when the bytes are in the input queue.
     Input {
@@ -73,14 +73,18 @@ pub enum ProcessRequest {
     /// Kill the process with this id and drop its log. Answered by `Done`, also if there is no such
     /// process.
     Forget(String),
-    /// Send the log of a process from a position on until the process ends. Unlike for `Follow`, the
-    /// process waits up to [`PATIENCE_MS`] for a follower that reads nothing before it drops output.
-    FollowPatiently {
-        /// The id of the process.
-        id: String,
-        /// The first position to send; `None` means only new output.
-        since: Option<u64>,
-    },
+}
+
+/// Where a follower of a log stops, and how long the process waits for a follower that reads nothing
+/// before it drops output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FollowMode {
+    /// Stop at the current end of the log. The process does not wait.
+    Current,
+    /// Continue until the process ends. The process waits for a moment.
+    Live,
+    /// Continue until the process ends. The process waits up to [`PATIENCE_MS`].
+    Patient,
 }
 
 /// The parameters of a new process.

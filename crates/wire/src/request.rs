@@ -23,8 +23,8 @@ pub use crate::program::Invocation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Every message that a server sends. New messages are added at the end because postcard encodes a
-/// variant by its position.
+/// Every message that a server sends. Within a protocol version, no message changes, and new ones are
+/// added at the end, because postcard encodes a variant by its position; see [`crate::version`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentRequest {
     /// Must be the first message on every connection.
@@ -204,37 +204,27 @@ pub struct StartExec {
 /// resolved inside the sandbox as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileRequest {
-    /// Answered by `FileStat`, then data frames, then `Done`.
+    /// Answered by `FileStat` (symbolic links are followed), then the data frames of a regular
+    /// file, then `Done`. A directory has no data, and other types are refused with `WrongKind`.
     Read {
         /// The path of the file.
         path: Vec<u8>,
-        /// Offset of the first byte.
-        offset: u64,
-        /// Maximum number of bytes; `None` means up to the end.
-        limit: Option<u64>,
+        /// The part of the file to send.
+        range: ByteRange,
     },
-    /// Write a whole file to a temporary name and rename it. Data frames follow, then `End`;
-    /// answered by `Done`. Missing parents are created.
+    /// Write a file. Data frames follow, then `End`; answered by `FileSaved`, then `Done`. Missing
+    /// parents are created.
     Write {
         /// The path of the file.
         path: Vec<u8>,
-        /// Permission bits of a new file. An existing file keeps its own.
-        mode: u32,
+        /// How to write the file.
+        options: WriteOptions,
+        /// Only replace this file: if the name has another one when the content is complete, the
+        /// write is refused with `Changed`. Appending is refused then.
+        expected: Option<ExpectedFile>,
     },
-    /// The end of the data of a `Write`, `Save` or `Unpack`.
+    /// The end of the data of a `Write` or `Unpack`.
     End,
-    /// Answered by `FileList` messages, then `Done`.
-    List {
-        /// The path of the directory.
-        path: Vec<u8>,
-        /// Maximum number of entries. A larger directory is refused with `TooLarge`.
-        max: u32,
-    },
-    /// Answered by `FileStat`, then `Done`.
-    Stat {
-        /// The path of the file. A symbolic link is not followed.
-        path: Vec<u8>,
-    },
     /// Create a directory with its parents; it may already exist. Answered by `Done`.
     MakeDir {
         /// The path of the directory.
@@ -246,22 +236,6 @@ pub enum FileRequest {
         path: Vec<u8>,
         /// Also remove a directory with its contents.
         recursive: bool,
-    },
-    /// Answered by `FileStat` (symbolic links are followed), then the data frames of a regular
-    /// file, then `Done`. A directory has no data, and other types are refused with `WrongKind`.
-    Fetch {
-        /// The path of the file.
-        path: Vec<u8>,
-        /// The part of the file to send.
-        span: ByteRange,
-    },
-    /// Write a file. Data frames follow, then `End`; answered by `FileSaved`, then `Done`. Missing
-    /// parents are created.
-    Save {
-        /// The path of the file.
-        path: Vec<u8>,
-        /// How to write the file.
-        options: WriteOptions,
     },
     /// List a directory tree. Answered by `FileFound` messages, sorted by the components of their
     /// paths, with `FileUnread` among them, then `Done`.
@@ -295,6 +269,10 @@ pub enum FileRequest {
     Pack {
         /// The path of the directory.
         path: Vec<u8>,
+        /// Compress the archive with zstd.
+        zstd: bool,
+        /// Paths relative to the directory that are left out with everything below them.
+        without: Vec<Vec<u8>>,
     },
     /// Extract a tar archive. Data frames follow, then `End`; answered by `Done`. Existing files of
     /// the same names are replaced.
@@ -317,18 +295,6 @@ pub enum FileRequest {
         path: Vec<u8>,
         /// Also watch directories below it. Symbolic links are not followed.
         recursive: bool,
-    },
-    /// The same as `Pack`, compressed with zstd.
-    PackZstd {
-        /// The path of the directory.
-        path: Vec<u8>,
-    },
-    /// The same as `Pack`, without some paths.
-    PackWithout {
-        /// The path of the directory.
-        path: Vec<u8>,
-        /// Paths relative to the directory that are left out with everything below them.
-        without: Vec<Vec<u8>>,
     },
     /// Get extended attributes of files. Answered by `FileAttributes` messages with one entry for
     /// each path, then `Done`. Symbolic links are followed, and a path that cannot be read has none.
@@ -356,16 +322,6 @@ pub enum FileRequest {
         path: Vec<u8>,
         /// Also directories below it. Symbolic links are not followed.
         recursive: bool,
-    },
-    /// The same as `Save`, if the file is still the expected one when its content is complete;
-    /// otherwise refused with `Changed`. Appending is refused.
-    SaveIf {
-        /// The path of the file.
-        path: Vec<u8>,
-        /// How to write the file.
-        options: WriteOptions,
-        /// The file that may be replaced.
-        expected: ExpectedFile,
     },
 }
 
@@ -437,6 +393,11 @@ pub enum ByteRange {
     },
     /// The last bytes of the file, at most this many.
     Last(u64),
+}
+
+impl ByteRange {
+    /// All bytes.
+    pub const WHOLE: Self = Self::From { offset: 0, limit: None };
 }
 
 /// How a file is written.

@@ -10,13 +10,13 @@ pub const STDOUT: u8 = 1;
 /// Stream number of standard error.
 pub const STDERR: u8 = 2;
 
-/// Every message that an agent sends. New messages are added at the end because postcard encodes a
-/// variant by its position.
+/// Every message that an agent sends. Within a protocol version, no message changes, and new ones are
+/// added at the end, because postcard encodes a variant by its position; see [`crate::version`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentResponse {
     /// The first answer on a connection, to `AgentRequest::Hello`.
     Hello {
-        /// The version of the connection: the lower one of the server's and the agent's.
+        /// The version of the connection; see [`crate::version::answer`].
         version: u16,
     },
     /// Answer to `Ping`, with the same number.
@@ -44,11 +44,12 @@ pub enum AgentResponse {
         /// The current end of each stream and number of the last ended command.
         at: crate::request::ShellPosition,
     },
-    /// A command of this client's owner has started. Clients that watch receive
-    /// [`AgentResponse::CommandStarted`] instead.
+    /// A command has started.
     Started {
-        /// The id of the command.
+        /// The id of the command; `owner/id` for a command of another owner.
         id: String,
+        /// The beginning of the command's text, at most 1 KiB; only for clients that watch.
+        command: Option<String>,
     },
     /// A command of the attached shell, or the program of an exec connection, has ended. The agent
     /// has already sent all of its foreground output.
@@ -78,8 +79,6 @@ pub enum AgentResponse {
     Done,
     /// The metadata of a file.
     FileStat(FileStat),
-    /// A part of a directory's entries.
-    FileList(Vec<DirectoryEntry>),
     /// A part of the result of a `Walk`, or the result of `Metadata`.
     FileFound(Vec<FoundFile>),
     /// A file was written.
@@ -123,13 +122,6 @@ pub enum AgentResponse {
     TerminalExit(Closed),
     /// Answer to `AgentRequest::Terminals`: all open terminals.
     Terminals(Vec<crate::terminal::TerminalStatus>),
-    /// A command has started. The agent sends this to clients that watch.
-    CommandStarted {
-        /// The id of the command; `owner/id` for a command of another owner.
-        id: String,
-        /// The beginning of the command's text, at most 1 KiB.
-        command: String,
-    },
     /// Answer to `AgentRequest::Dial`. The connected socket comes with this frame.
     Dialed,
     /// Answer to `AgentRequest::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
@@ -158,9 +150,6 @@ pub enum AgentResponse {
     },
     /// A part of the answer to `Attributes`, in the order of the paths.
     FileAttributes(Vec<crate::request::FileAttributes>),
-    /// Like [`AgentResponse::Exit`], of the command with which its shell has ended. Only on
-    /// connections of version [`crate::version::LAST_EXIT`] or later; others receive `Exit`.
-    LastExit(CommandExit),
     /// A part of the answer to `Fingerprints`.
     FileFingerprints(Vec<FileFingerprint>),
 }
@@ -294,6 +283,8 @@ pub struct CommandExit {
     pub oom: bool,
     /// The command was the first one of a shell that replaced an ended shell.
     pub fresh: bool,
+    /// The shell has ended with the command.
+    pub ends_shell: bool,
     /// Bytes of standard output that the command wrote.
     pub out: u64,
     /// Bytes of standard error that the command wrote.
@@ -394,15 +385,6 @@ impl FileStat {
             modified_ms: self.modified_ms,
         }
     }
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryEntry {
-    /// The file name, in bytes.
-    pub name: Vec<u8>,
-    /// The metadata of the entry; symbolic links are not followed.
-    pub stat: FileStat,
 }
 
 /// A file with its path.

@@ -49,8 +49,14 @@ impl Default for VethSettings {
 /// Requests from the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethRequestBody {
+    /// The greeting, which must be the first request; see [`crate::version`]. Answered with
+    /// [`VethResponseBody::Hello`].
+    Hello {
+        /// The highest version that the server speaks.
+        version: u16,
+    },
     /// The settings of the operator, answered with [`VethResponseBody::Ready`]. It must be the
-    /// first request but for `Hello`.
+    /// second request.
     Begin(VethSettings),
     /// Assign a prepared veth pair, with a network namespace to start in, to the sandbox of this
     /// name. Answered with [`VethResponseBody::Taken`] and the namespace's descriptor.
@@ -102,13 +108,6 @@ pub enum VethRequestBody {
         /// All credentials of the sandbox.
         credentials: Vec<Credential>,
     },
-    /// The greeting, before `Begin`; see [`crate::version`]. Answered with
-    /// [`VethResponseBody::Hello`]. A process of version 3 closes the connection instead, and a
-    /// server of version 3 sends none.
-    Hello {
-        /// The highest version that the server speaks.
-        version: u16,
-    },
 }
 
 /// An answer or an event.
@@ -123,6 +122,11 @@ pub struct VethResponse {
 /// Answers to requests, and events that nobody requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethResponseBody {
+    /// The answer to `Hello`.
+    Hello {
+        /// See [`crate::version::answer`].
+        version: u16,
+    },
     /// The process is ready, or the machine lacks something.
     Ready {
         /// Random number of this run of the process. Veth pairs of an earlier run no longer exist.
@@ -180,15 +184,8 @@ pub enum VethResponseBody {
         /// The CA certificate, as PEM.
         certificate: String,
     },
-    /// Event: the egress proxy has ended and is being started again. A server that does not know
-    /// this event connects again.
+    /// Event: the egress proxy has ended and is being started again.
     ProxyRestarted,
-    /// The answer to `Hello`.
-    Hello {
-        /// The version of the connection: the lower one of the server's and the process's. 0 means
-        /// that the server is too old.
-        version: u16,
-    },
 }
 
 /// A veth pair that is assigned to a sandbox.

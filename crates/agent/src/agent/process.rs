@@ -5,7 +5,9 @@ use crate::connection::{Follower, Role};
 use crate::process::follow::STALL;
 use crate::process::{self, Process};
 use crate::reactor::poll::{EventSource, Ready};
-use isolet_wire::process::{ENDED_MAX, LIVE_MAX, PATIENCE_MS, ProcessRequest, StartProcess};
+use isolet_wire::process::{
+    ENDED_MAX, FollowMode, LIVE_MAX, PATIENCE_MS, ProcessRequest, StartProcess,
+};
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -51,14 +53,14 @@ impl Agent {
                     self.send(id, &AgentResponse::Process(status));
                 }
             }
-            ProcessRequest::Follow { id: name, since, follow } => {
+            ProcessRequest::Follow { id: name, since, mode } => {
+                let patience = match mode {
+                    FollowMode::Current => None,
+                    FollowMode::Live => Some(STALL),
+                    FollowMode::Patient => Some(PATIENCE),
+                };
                 if let Some(process) = self.process_of(id, &name) {
-                    self.process_follow(id, process, since, follow.then_some(STALL));
-                }
-            }
-            ProcessRequest::FollowPatiently { id: name, since } => {
-                if let Some(process) = self.process_of(id, &name) {
-                    self.process_follow(id, process, since, Some(PATIENCE));
+                    self.process_follow(id, process, since, patience);
                 }
             }
             ProcessRequest::Input { id: name, data, eof } => {

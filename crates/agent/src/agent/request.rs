@@ -10,7 +10,7 @@ use crate::terminal::Terminal;
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
-use isolet_wire::version::{OLDEST_SERVER, VERSION, agree};
+use isolet_wire::version;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -77,18 +77,14 @@ impl Agent {
         }
     }
 
-    pub(super) fn hello(&mut self, id: u64, version: u16) {
-        let Some(version) = agree(version, OLDEST_SERVER) else {
-            let message = format!("this agent speaks versions {OLDEST_SERVER} to {VERSION}");
-            self.refuse(id, None, RefusalReason::BadRequest, message);
-            self.close_connection(id);
-            return;
-        };
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.role = Role::Ready;
-            conn.version = version;
-        }
+    pub(super) fn hello(&mut self, id: u64, offered: u16) {
+        let version = version::answer(offered);
         self.send(id, &AgentResponse::Hello { version });
+        if version > offered {
+            self.close_connection(id);
+        } else if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::Ready;
+        }
     }
 
     /// Calls a function on the shell that this connection is a client of.

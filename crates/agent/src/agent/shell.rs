@@ -7,7 +7,6 @@ use crate::shell::{Detached, Shell};
 use isolet_wire::activity::KEY_BYTES_MAX;
 use isolet_wire::request::AttachShell;
 use isolet_wire::response::RefusalReason;
-use isolet_wire::version::LAST_EXIT;
 
 /// Maximum number of shells, including ended ones whose log is kept.
 const SHELLS_MAX: usize = 1024;
@@ -48,11 +47,7 @@ impl Agent {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Shell(ShellClient {
                 shell: shell_id,
-                view: LogFilter {
-                    owner: attach.owner,
-                    watch: attach.watch,
-                    last_exit: conn.version >= LAST_EXIT,
-                },
+                view: LogFilter { owner: attach.owner, watch: attach.watch },
                 cursor,
                 attach_reported: false,
                 opened_shell,

@@ -43,8 +43,6 @@ pub(crate) struct EndedCommand {
     pub(crate) exit: CommandExit,
     /// The position of its first output on each stream.
     pub(crate) from: [u64; 2],
-    /// The shell has ended with the command.
-    pub(crate) ends_shell: bool,
 }
 
 /// An event of a shell.
@@ -86,8 +84,6 @@ pub(crate) struct LogFilter {
     pub(crate) owner: String,
     /// The commands of other owners are also visible.
     pub(crate) watch: bool,
-    /// The client knows [`AgentResponse::LastExit`].
-    pub(crate) last_exit: bool,
 }
 
 impl LogFilter {
@@ -345,11 +341,8 @@ impl ShellLog {
         match note {
             LogEvent::Started(who, before, text) => {
                 let id = filter.command_name(who)?;
-                let response = match filter.watch {
-                    true => AgentResponse::CommandStarted { id, command: text.to_string() },
-                    false => AgentResponse::Started { id },
-                };
-                (*before >= cursor.seq).then_some(response)
+                let command = filter.watch.then(|| text.to_string());
+                (*before >= cursor.seq).then_some(AgentResponse::Started { id, command })
             }
             LogEvent::Exit(who, ended) => exit_message(who, ended, cursor, filter),
             LogEvent::Refused(who, reason, message) => {
@@ -392,7 +385,7 @@ fn exit_message(
     cursor: &mut LogCursor,
     filter: &LogFilter,
 ) -> Option<AgentResponse> {
-    let EndedCommand { exit, from, ends_shell } = ended;
+    let EndedCommand { exit, from } = ended;
     if exit.seq <= cursor.seq {
         return None;
     }
@@ -407,11 +400,7 @@ fn exit_message(
         }
         *missed = Missed::default();
     }
-    let exit = CommandExit { id, lost, ..exit.clone() };
-    Some(match *ends_shell && filter.last_exit {
-        true => AgentResponse::LastExit(exit),
-        false => AgentResponse::Exit(exit),
-    })
+    Some(AgentResponse::Exit(CommandExit { id, lost, ..exit.clone() }))
 }
 
 #[cfg(test)]

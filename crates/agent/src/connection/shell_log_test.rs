@@ -9,11 +9,11 @@ fn who(owner: &str, id: &str) -> Rc<CommandKey> {
 }
 
 fn ended(exit: CommandExit, from: [u64; 2]) -> EndedCommand {
-    EndedCommand { exit, from, ends_shell: false }
+    EndedCommand { exit, from }
 }
 
 fn view(owner: &str, watch: bool) -> LogFilter {
-    LogFilter { owner: owner.into(), watch, last_exit: false }
+    LogFilter { owner: owner.into(), watch }
 }
 
 /// Everything that a client received, with the output joined and the exits by number.
@@ -147,9 +147,9 @@ fn who_watches_is_told_the_beginning_of_a_commands_text() {
     log.started(who("me", "a"), &text);
     let Some(Item::Message(message)) = log.next(&mut place, &view("you", true)) else { panic!() };
     let command = "x".repeat(TEXT_BYTES_MAX - 1);
-    assert_eq!(message, AgentResponse::CommandStarted { id: "me/a".into(), command });
+    assert_eq!(message, AgentResponse::Started { id: "me/a".into(), command: Some(command) });
     let Some(Item::Message(message)) = log.next(&mut other, &view("me", false)) else { panic!() };
-    assert_eq!(message, AgentResponse::Started { id: "a".into() });
+    assert_eq!(message, AgentResponse::Started { id: "a".into(), command: None });
 }
 
 /// Promises: S13.

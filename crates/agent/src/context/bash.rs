@@ -145,7 +145,7 @@ impl Context {
 
     /// Handles one entry of the shell's log.
     fn deliver_log_item(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> LogStep {
-        let view = LogFilter { owner: String::new(), watch: false, last_exit: false };
+        let view = LogFilter { owner: String::new(), watch: false };
         let Some(bash) = &mut self.bash else { return LogStep::Nothing };
         let message = match bash.shell.log.next(&mut bash.place, &view) {
             None => return LogStep::Nothing,

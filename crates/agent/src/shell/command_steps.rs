@@ -414,6 +414,7 @@ impl Shell {
             cancelled: running.result.cancelled,
             oom: took >= OOM_AFTER && reactor.oom_kills(false) > running.oom_kills_before,
             fresh: running.first_in_new_bash,
+            ends_shell: death.is_some(),
             out: running.output.counts[0],
             err: running.output.counts[1],
             lost: 0,
@@ -423,9 +424,8 @@ impl Shell {
         let note = match running.result.refusal.take() {
             Some((reason, message)) => LogEvent::Refused(running.key.clone(), reason, message),
             None => {
-                let ends_shell = death.is_some();
                 let from = running.output.start;
-                LogEvent::Exit(running.key.clone(), EndedCommand { exit, from, ends_shell })
+                LogEvent::Exit(running.key.clone(), EndedCommand { exit, from })
             }
         };
         self.log.push_event(note);

@@ -3,6 +3,7 @@
 use super::BuildRun;
 use crate::recipe::{Accounts, without_group};
 use isolet_sandbox::{Error, Sandbox};
+use isolet_wire::request::ByteRange;
 use isolet_wire::response::RefusalReason;
 
 /// Maximum size of `/etc/passwd` or `/etc/group`, in bytes.
@@ -44,7 +45,8 @@ impl BuildRun<'_> {
 }
 
 async fn read(sandbox: &Sandbox, path: &str) -> Result<String, String> {
-    let mut reader = match sandbox.file_read(path.as_bytes(), 0, Some(BYTES_MAX as u64)).await {
+    let range = ByteRange::From { offset: 0, limit: Some(BYTES_MAX as u64) };
+    let mut reader = match sandbox.file_read(path.as_bytes(), range).await {
         Err(Error::Refused { reason: RefusalReason::NotFound, .. }) => return Ok(String::new()),
         reader => reader.map_err(|error| error.to_string())?,
     };

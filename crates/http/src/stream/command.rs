@@ -252,7 +252,7 @@ impl RunningCommand {
                 let DataFrame { stream, offset, bytes, .. } = data;
                 Ok(ours.then_some(CommandEvent::Output { stream, offset, bytes }))
             }
-            AgentEvent::Response(AgentResponse::Started { id }) if id == self.id => {
+            AgentEvent::Response(AgentResponse::Started { id, .. }) if id == self.id => {
                 self.denials.begin();
                 Ok(Some(CommandEvent::Started))
             }
@@ -262,7 +262,7 @@ impl RunningCommand {
                 }
                 self.span.exited(&exit);
                 self.shell_ended = match &self.link {
-                    Some(AgentConnection::Shell(link)) => link.ended_with(&self.id),
+                    Some(AgentConnection::Shell(_)) => Some(exit.ends_shell),
                     Some(AgentConnection::Exec(_)) | None => None,
                 };
                 if !self.denials.there() {
@@ -288,8 +288,8 @@ impl RunningCommand {
         }
     }
 
-    /// Whether the session's shell has ended with the command, once it has ended; `None` if that is
-    /// not known.
+    /// Whether the session's shell has ended with the command, once it has ended; `None` for a
+    /// program without a shell.
     pub(crate) fn shell_ended(&self) -> Option<bool> {
         self.shell_ended
     }

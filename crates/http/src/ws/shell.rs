@@ -263,12 +263,9 @@ impl ShellSocket {
                 let lost = LostFields::take(&self.client.sandbox);
                 self.write(shell_frames::exit(&exit, lost, denied.now().into()))
             }
-            AgentResponse::Started { id } => {
-                self.track_denials(id);
-                ControlFlow::Continue(())
-            }
-            AgentResponse::CommandStarted { id, command } => {
-                let frame = self.client.starts.then(|| shell_frames::start(&id, &command));
+            AgentResponse::Started { id, command } => {
+                let command = command.filter(|_| self.client.starts);
+                let frame = command.map(|command| shell_frames::start(&id, &command));
                 self.track_denials(id);
                 frame.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }

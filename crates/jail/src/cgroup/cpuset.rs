@@ -1,8 +1,8 @@
 //! The CPU sets of sandboxes. `nproc` and every program that asks for its affinity count as many
 //! processors as the limit on processor time covers, rounded up.
 //!
-//! A sandbox may have no set: without the cpuset controller, or when an earlier version created it.
-//! Then it runs on all processors, and only the quota of processor time limits it.
+//! Without the cpuset controller, a sandbox has no set. Then it runs on all processors, and only the
+//! quota of processor time limits it.
 
 use isolet_wire::launcher::Limits;
 use rustix::io::Errno;

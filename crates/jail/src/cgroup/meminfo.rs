@@ -8,8 +8,8 @@
 //! The text has the same length for all values, and one call writes it in place. So a rewrite needs
 //! no new block on a full disk, and a program that reads the file at the same time gets whole lines.
 //!
-//! A sandbox that an earlier version started has no such file. It sees the machine's memory until it
-//! wakes the next time.
+//! A sandbox whose file could not be written, because the disk was full, has none. It sees the
+//! machine's memory until it wakes the next time.
 
 mod memory_usage;
 mod text;
@@ -75,7 +75,7 @@ pub(crate) fn create(directory: &Path, groups: &Cgroups) -> io::Result<OwnedFd> 
 /// A read-only mount of a sandbox's file.
 ///
 /// # Errors
-/// `ENOENT` if an earlier version started the sandbox.
+/// `ENOENT` if the sandbox has none.
 pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     let file = clone_tree(CWD, &directory.join(FILE), false)?;
     let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
@@ -103,7 +103,7 @@ fn rewrite(file: &File, text: &str) -> io::Result<bool> {
     }
     file.write_all_at(text.as_bytes(), 0)?;
     if length > text.len() {
-        // A server of another version wrote more lines.
+        // Written under another kernel, which has more lines.
         file.set_len(text.len() as u64)?;
     }
     Ok(true)

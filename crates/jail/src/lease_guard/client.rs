@@ -6,7 +6,7 @@ use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
 use isolet_wire::lease::{Epoch, LeaseDeadline};
 use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox, LIST_MAX};
-use isolet_wire::version::VERSION;
+use isolet_wire::version::{VERSION, is_agreed};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ pub enum GuardError {
 #[derive(Debug)]
 pub struct LeaseGuard {
     socket: Mutex<OwnedFd>,
-    /// The deadline that an earlier server has set.
+    /// The deadline that the previous server has set.
     pub found_deadline: Option<LeaseDeadline>,
     /// The process, if this connection started it.
     child: Mutex<Option<Child>>,
@@ -48,7 +48,7 @@ fn gone(error: &dyn std::fmt::Display) -> GuardError {
 }
 
 impl LeaseGuard {
-    /// Connects to the guard that an earlier server started, or starts one. Blocks.
+    /// Connects to the guard that the previous server started, or starts one. Blocks.
     ///
     /// # Errors
     /// [`GuardError::Gone`].
@@ -78,7 +78,7 @@ impl LeaseGuard {
         let mut guard =
             Self { socket: Mutex::new(socket), found_deadline: None, child: Mutex::new(child) };
         match guard.ask(&GuardRequest::Hello { version: VERSION })? {
-            GuardResponse::Hello { version, deadline } if version > 0 => {
+            GuardResponse::Hello { version, deadline } if is_agreed(VERSION, version) => {
                 guard.found_deadline = deadline;
                 Ok(guard)
             }

@@ -9,15 +9,12 @@ use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
 use isolet_wire::lease::{BootTime, Epoch};
 use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState, LIST_MAX};
-use isolet_wire::version::agree;
+use isolet_wire::version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-
-/// The oldest version of servers that the guard accepts: the first one with guards.
-const OLDEST_SERVER: u16 = 5;
 
 /// The options of the command line.
 #[derive(Debug)]
@@ -111,7 +108,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts a connection of root, which replaces that of an earlier server.
+    /// Accepts a connection of root, which replaces that of the previous server.
     fn accept(&mut self) {
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
         if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid.is_root()) {
@@ -146,7 +143,7 @@ impl EventLoop {
     fn answer(&mut self, request: GuardRequest) -> GuardResponse {
         let done = match request {
             GuardRequest::Hello { version } => {
-                let version = agree(version, OLDEST_SERVER).unwrap_or(0);
+                let version = version::answer(version);
                 return GuardResponse::Hello { version, deadline: self.guarded.deadline() };
             }
             GuardRequest::List { after } => {

@@ -47,7 +47,7 @@ impl SandboxHandle {
         done.map(|()| before.saturating_sub(used(groups)))
     }
 
-    /// Allows no more swap, also if an earlier server was killed while it wrote memory to swap. A
+    /// Allows no more swap, also if the previous server was killed while it wrote memory to swap. A
     /// sandbox without control groups is no error.
     pub fn forbid_swap(&self) {
         if let Ok(Some(groups)) = self.groups() {

@@ -106,7 +106,7 @@ fn start(
     grants: Vec<OpenedGrant>,
 ) -> Result<(), StepError> {
     let sockets = socket_pair()?;
-    // A sandbox that an earlier version started has no file of its own.
+    // A sandbox whose file could not be written has none.
     let meminfo = meminfo::mount(&host.config.sandbox_dir(&request.name)).ok();
     let memory = ScopeMemory { limit_mib: request.memory_mib, meminfo };
     let inherited = AgentFds {

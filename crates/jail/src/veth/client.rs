@@ -6,7 +6,7 @@ use crate::kernel::helper_socket::{self, HelperSocket};
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::credential::Credential;
 use isolet_wire::network::{NetworkDenial, Policy};
-use isolet_wire::version::{OLDEST_AGENT, VERSION, supported};
+use isolet_wire::version::{OLDEST_AGENT, VERSION, is_agreed};
 use isolet_wire::veth::{
     AssignedVeth, Counters, LIST_MAX, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
     VethSettings,
@@ -104,13 +104,13 @@ fn gone(error: &dyn std::fmt::Display) -> VethError {
 }
 
 impl VethClient {
-    /// Whether the process runs, started by an earlier server.
+    /// Whether the process runs, started by the previous server.
     #[must_use]
     pub fn is_running(config: &Config) -> bool {
         HelperSocket::VETH.connect(&config.data_dir).is_ok()
     }
 
-    /// Connects to the process that an earlier server started, or starts one. Blocks. Calls
+    /// Connects to the process that the previous server started, or starts one. Blocks. Calls
     /// `on_event` with every event, on a thread of its own.
     ///
     /// # Errors
@@ -121,15 +121,15 @@ impl VethClient {
         on_event: impl FnMut(VethEvent) + Send + 'static,
     ) -> Result<Self, VethError> {
         let (socket, child) = match HelperSocket::VETH.connect(&config.data_dir) {
-            Ok(socket) => (greeted(socket, &config.data_dir)?, None),
+            Ok(socket) => (socket, None),
             Err(_) => {
                 let (socket, child) = spawn(config)?;
-                if greet(&socket)?.is_none() {
-                    return Err(gone(&"it closed the connection, or is of another release"));
-                }
                 (socket, Some(child))
             }
         };
+        if !is_agreed(VERSION, greet(&socket)?) {
+            return Err(VethError::Missing(unsupported(&config.data_dir)));
+        }
         let shared = Arc::new(ClientState {
             socket,
             next_number: AtomicU64::new(1),
@@ -313,23 +313,18 @@ impl Drop for VethClient {
     }
 }
 
-/// Greets a process that an earlier server started. One of version 3 closes the connection, and is
-/// connected again without a greeting: it knows every request of that version.
-fn greeted(socket: OwnedFd, data_dir: &Path) -> Result<OwnedFd, VethError> {
-    match greet(&socket)? {
-        Some(version) if supported(version) => Ok(socket),
-        Some(_) => Err(VethError::Missing(format!(
-            "the process that owns the veth pairs of {} supports no protocol version of this \
-             server ({OLDEST_AGENT} to {VERSION}); put sandboxes with a network to sleep with the \
-             server that started it, then restart this one",
-            data_dir.display()
-        ))),
-        None => HelperSocket::VETH.connect(data_dir).map_err(|error| gone(&error)),
-    }
+/// Says that the process that the previous server started is of another release.
+fn unsupported(data_dir: &Path) -> String {
+    format!(
+        "the process that owns the veth pairs of {} supports no protocol version of this server \
+         ({OLDEST_AGENT} to {VERSION}); put sandboxes with a network to sleep with the server that \
+         started it, then restart this one",
+        data_dir.display()
+    )
 }
 
-/// The version on which both sides agree; `None` if the process closes the connection.
-fn greet(socket: &OwnedFd) -> Result<Option<u16>, VethError> {
+/// The version that the process answers.
+fn greet(socket: &OwnedFd) -> Result<u16, VethError> {
     let request = VethRequest { number: 1, body: VethRequestBody::Hello { version: VERSION } };
     let packet = isolet_wire::launcher::encode(&request);
     let time_limit = |limit| {
@@ -337,9 +332,7 @@ fn greet(socket: &OwnedFd) -> Result<Option<u16>, VethError> {
             .map_err(|error| gone(&error))
     };
     time_limit(Some(ANSWER_TIMEOUT))?;
-    if send_packet(socket, &packet, None, SendFlags::empty()).is_err() {
-        return Ok(None);
-    }
+    send_packet(socket, &packet, None, SendFlags::empty()).map_err(|errno| gone(&errno))?;
     let answer = loop {
         match receive_packet(socket, RecvFlags::empty()) {
             Err(Errno::INTR) => {}
@@ -348,12 +341,12 @@ fn greet(socket: &OwnedFd) -> Result<Option<u16>, VethError> {
     };
     let answer = match answer {
         Ok(Some(packet)) => packet,
-        Ok(None) | Err(Errno::CONNRESET) => return Ok(None),
+        Ok(None) => return Err(gone(&"it closed the connection")),
         Err(errno) => return Err(gone(&errno)),
     };
     time_limit(None)?;
     match isolet_wire::frame::decode::<VethResponse>(&answer.bytes) {
-        Ok(VethResponse { body: VethResponseBody::Hello { version }, .. }) => Ok(Some(version)),
+        Ok(VethResponse { body: VethResponseBody::Hello { version }, .. }) => Ok(version),
         _ => Err(unexpected_answer()),
     }
 }

@@ -1,7 +1,7 @@
 //! The server's connection, on the side of the process that owns the veth pairs.
 
 use crate::kernel::packet::{receive_packet, send_packet};
-use isolet_wire::version::{OLDEST_SERVER, agree};
+use isolet_wire::version;
 use isolet_wire::veth::{VethRequest, VethResponse, VethResponseBody};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
@@ -60,10 +60,10 @@ impl ClientConn {
         }
     }
 
-    /// Answers a greeting with the version of the connection.
-    pub(super) fn greet(&self, number: u64, offered: u16) {
-        let version = agree(offered, OLDEST_SERVER).unwrap_or(0);
-        self.send(number, &VethResponseBody::Hello { version }, None);
+    /// Answers a greeting. True if both sides agree on a version.
+    pub(super) fn greet(&self, number: u64, offered: u16) -> bool {
+        let version = version::answer(offered);
+        self.send(number, &VethResponseBody::Hello { version }, None) && version <= offered
     }
 
     /// Sends an answer, or an event (`number` 0). False when the server does not read.

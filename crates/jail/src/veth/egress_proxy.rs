@@ -27,8 +27,8 @@ const BACKLOG: i32 = 1024;
 const CONTROL_BYTES: usize = 1024 * 1024;
 const DNS_PORT: u16 = 53;
 /// The protocol version of this process as text, because nothing may be formatted after `fork`.
-const PROTOCOL: &CStr = c"8";
-const _: () = assert!(isolet_wire::VERSION == 8, "PROTOCOL is the version as text");
+const PROTOCOL: &CStr = c"1";
+const _: () = assert!(isolet_wire::VERSION == 1, "PROTOCOL is the version as text");
 /// Descriptors are duplicated above this number before they are put in place.
 const LIFTED_FROM: i32 = 64;
 

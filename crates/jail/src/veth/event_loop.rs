@@ -72,12 +72,15 @@ pub fn run(options: VethOptions, first: OwnedFd) {
     raise_open_files_limit();
     let _ = rustix::process::chdir("/");
     let client = ClientConn::new(first);
-    let mut request = client.receive();
-    if let Some(VethRequest { number, body: VethRequestBody::Hello { version } }) = request {
-        client.greet(number, version);
-        request = client.receive();
+    let Some(VethRequest { number, body: VethRequestBody::Hello { version } }) = client.receive()
+    else {
+        return;
+    };
+    if !client.greet(number, version) {
+        return;
     }
-    let Some(VethRequest { number, body: VethRequestBody::Begin(settings) }) = request else {
+    let Some(VethRequest { number, body: VethRequestBody::Begin(settings) }) = client.receive()
+    else {
         return;
     };
     match EventLoop::create(options, settings) {

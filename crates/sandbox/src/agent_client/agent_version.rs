@@ -38,7 +38,7 @@ impl AgentVersion {
     /// # Errors
     /// [`AgentError::Version`] for one that this server does not support.
     pub(crate) fn agreed(&self, answered: u16) -> Result<(), AgentError> {
-        if !version::supported(answered) || answered > self.get() {
+        if !version::is_agreed(self.get(), answered) {
             return Err(AgentError::Version { theirs: answered });
         }
         self.set(answered);

@@ -15,7 +15,6 @@ use isolet_metrics::Meter;
 use isolet_wire::activity::ShellKey;
 use isolet_wire::request::{self, AgentRequest, ShellPosition};
 use isolet_wire::response::{AgentResponse, RefusalReason};
-use isolet_wire::version::LAST_EXIT;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -34,8 +33,6 @@ pub struct ShellConnection {
     /// The lifetime of the session, for a session's shell.
     session: Option<Weak<Lifetime>>,
     meter: Option<Arc<Meter>>,
-    /// The id of the command with which the shell has ended.
-    last_command: Option<String>,
 }
 
 impl ShellConnection {
@@ -61,7 +58,6 @@ impl ShellConnection {
             emitter: None,
             session: None,
             meter: None,
-            last_command: None,
         })
     }
 
@@ -112,26 +108,13 @@ impl ShellConnection {
         }
     }
 
-    /// Publishes an event. The exit of a shell's last command becomes one like any other.
-    fn published(&mut self, event: AgentEvent) -> AgentEvent {
-        let event = match event {
-            AgentEvent::Response(AgentResponse::LastExit(exit)) => {
-                self.last_command = Some(exit.id.clone());
-                AgentEvent::Response(AgentResponse::Exit(exit))
-            }
-            event => event,
-        };
-        self.publish(&event);
-        event
-    }
-
     fn publish(&self, event: &AgentEvent) {
         self.count(event);
         let Some(emitter) = &self.emitter else { return };
         match event {
-            AgentEvent::Response(
-                AgentResponse::Started { id } | AgentResponse::CommandStarted { id, .. },
-            ) if self.is_own(id) => emitter.started(id),
+            AgentEvent::Response(AgentResponse::Started { id, .. }) if self.is_own(id) => {
+                emitter.started(id);
+            }
             AgentEvent::Response(AgentResponse::Exit(exit)) if self.is_own(&exit.id) => {
                 emitter.exited(&exit.id, Some(exit.code));
             }
@@ -209,7 +192,8 @@ impl ShellConnection {
     /// [`AgentError`].
     pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         let event = self.wire.next().await?;
-        Ok(self.published(event))
+        self.publish(&event);
+        Ok(event)
     }
 
     /// Waits for the next event, or until at most `queued` bytes wait to be sent: `None`. It is
@@ -219,7 +203,8 @@ impl ShellConnection {
     /// [`AgentError`].
     pub async fn next_or_sent(&mut self, queued: usize) -> Result<Option<AgentEvent>, AgentError> {
         let event = self.wire.next_or_sent(queued).await?;
-        Ok(event.map(|event| self.published(event)))
+        event.iter().for_each(|event| self.publish(event));
+        Ok(event)
     }
 
     /// Returns an event that has already arrived, without waiting.
@@ -228,15 +213,8 @@ impl ShellConnection {
     /// [`AgentError`].
     pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         let event = self.wire.try_next()?;
-        Ok(event.map(|event| self.published(event)))
-    }
-
-    /// Whether the shell has ended with this command, whose exit was received. `None` if its agent
-    /// is too old to report it.
-    #[must_use]
-    pub fn ended_with(&self, command: &str) -> Option<bool> {
-        let known = self.wire.version() >= LAST_EXIT;
-        known.then(|| self.last_command.as_deref() == Some(command))
+        event.iter().for_each(|event| self.publish(event));
+        Ok(event)
     }
 
     /// Returns a connection of [`crate::Sandbox::commands`] to the pool when no command of it is

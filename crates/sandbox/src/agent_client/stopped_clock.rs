@@ -18,7 +18,7 @@ impl StoppedClock {
     /// Stops the clock of the agent that listens in a directory.
     ///
     /// # Errors
-    /// [`AgentError::TooOld`] if the agent has no clock that stops.
+    /// [`AgentError`].
     pub(crate) async fn stop(
         directory: &Path,
         version: &Arc<AgentVersion>,

@@ -22,8 +22,8 @@ pub(super) async fn fetch(
     bytes_max: usize,
 ) -> Result<Option<String>, Error> {
     let limit = Some(bytes_max as u64);
-    let span = ByteRange::From { offset: 0, limit };
-    let mut wire = file(agent, FileRequest::Fetch { path: path.as_bytes().to_vec(), span }).await?;
+    let range = ByteRange::From { offset: 0, limit };
+    let mut wire = file(agent, FileRequest::Read { path: path.as_bytes().to_vec(), range }).await?;
     let mut bytes = Vec::new();
     loop {
         match wire.next().await? {
@@ -45,8 +45,8 @@ pub(super) async fn fetch(
 pub(super) async fn save(agent: AgentAddress<'_>, path: &str, bytes: &[u8]) -> Result<(), Error> {
     let shown = path;
     let path = path.as_bytes().to_vec();
-    let mut wire =
-        file(agent, FileRequest::Save { path, options: WriteOptions::default() }).await?;
+    let options = WriteOptions::default();
+    let mut wire = file(agent, FileRequest::Write { path, options, expected: None }).await?;
     let mut at = 0;
     for part in bytes.chunks(DATA_BYTES_MAX) {
         wire.send_data(at, part).await?;

@@ -7,7 +7,6 @@ use crate::model::agent_error::AgentError;
 use isolet_wire::activity::Activity;
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::AgentResponse;
-use isolet_wire::version::{FIXED_GREETING, VERSION};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +29,14 @@ pub(crate) async fn watch_at(
     version: &Arc<AgentVersion>,
     wait: Duration,
 ) -> Result<AgentReports, AgentError> {
-    let open = async {
-        match watch_with(directory, VERSION).await {
-            // Agents without a choice in their greeting accept only their own version.
-            Err(AgentError::OfferRefused) => watch_with(directory, FIXED_GREETING).await,
-            done => done,
-        }
-    };
+    let open = watch(directory);
     let mut reports = timeout(wait, open).await.map_err(|_| AgentError::Silent)??;
     reports.wire.share_version(version);
     Ok(reports)
 }
 
-async fn watch_with(directory: &Path, offered: u16) -> Result<AgentReports, AgentError> {
-    let mut wire = Wire::connect(directory, &Arc::new(AgentVersion::offering(offered))).await?;
+async fn watch(directory: &Path) -> Result<AgentReports, AgentError> {
+    let mut wire = Wire::connect(directory, &Arc::default()).await?;
     wire.send(&AgentRequest::Watch).await?;
     match wire.answer().await? {
         AgentResponse::Inventory { activities, execs } => {

@@ -362,9 +362,6 @@ impl Wire {
                 self.version.agreed(version)?;
                 self.greeted = true;
             }
-            AgentEvent::Response(AgentResponse::Refused { .. }) => {
-                return Err(AgentError::OfferRefused);
-            }
             _ => return Err(AgentError::Turn("no greeting")),
         }
         self.cut()
@@ -408,9 +405,7 @@ impl Wire {
 /// Whether the message reports a program or shell that SIGKILL ended.
 fn killed(response: &AgentResponse) -> bool {
     match response {
-        AgentResponse::Exit(exit) | AgentResponse::LastExit(exit) => {
-            exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE
-        }
+        AgentResponse::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
         AgentResponse::Closed(closed) | AgentResponse::TerminalExit(closed) => {
             closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
         }

@@ -13,7 +13,7 @@ use isolet_wire::activity::{Activity, ShellKey};
 use isolet_wire::frame::{self, Frame};
 use isolet_wire::request::{AgentRequest, AttachShell, StartExec};
 use isolet_wire::response::{self, AgentResponse, RefusalReason};
-use isolet_wire::version::{FIXED_GREETING, OLDEST_AGENT, VERSION};
+use isolet_wire::version::{OLDEST_AGENT, VERSION};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -277,7 +277,10 @@ async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
     // A background job writes. No client may block the shell by not reading.
     let mut stream = parked(&agent, &pool).await;
     let watcher = tokio::spawn(async move { watched.run().await });
-    stream.write_all(&frame_of(&AgentResponse::Started { id: "x".into() })).await.unwrap();
+    stream
+        .write_all(&frame_of(&AgentResponse::Started { id: "x".into(), command: None }))
+        .await
+        .unwrap();
     let mut rest = Vec::new();
     // A socket error (a reset with unread bytes) also ends the stream.
     let _ = stream.read_to_end(&mut rest).await;
@@ -327,56 +330,59 @@ async fn a_pool_keeps_eight_and_none_that_has_ended() {
     assert!(pool.take().is_none(), "the agent closed it");
 }
 
-/// The bytes that an agent of the baseline answers to a greeting with another version.
-const REFUSED_GREETING: &str =
-    "00000020000900001b74686973206167656e7420737065616b732076657273696f6e2033";
-
 fn inventory() -> Vec<u8> {
     frame_of(&AgentResponse::Inventory { activities: Vec::new(), execs: 0 })
 }
 
-/// Runs an agent that refuses every version but `own`, as agents of version 3 do. Returns the
-/// offered versions, and what watching it gives.
-async fn watched_by(own: u16) -> (Vec<u16>, Result<u16, AgentError>) {
+/// Watches an agent that answers every greeting with `answered`. Returns the offered version, and
+/// the version of the agent from then on.
+async fn watched_by(answered: u16) -> (u16, Result<u16, AgentError>) {
     let agent = Agent::new();
-    let directory = agent.dir.path().to_owned();
     let version = Arc::new(AgentVersion::default());
-    let shared = Arc::clone(&version);
-    let watching =
-        tokio::spawn(async move { watch_at(&directory, &shared, Duration::from_secs(5)).await });
-    let mut offers = Vec::new();
-    for _ in 0..2 {
+    let server = async {
         let (mut stream, offered, request) = agent.greeting().await;
         assert_eq!(request, AgentRequest::Watch);
-        offers.push(offered);
-        if offered == own {
-            let hello = frame_of(&AgentResponse::Hello { version: own });
-            stream.write_all(&[hello, inventory()].concat()).await.unwrap();
-            let found = watching.await.unwrap();
-            drop(stream);
-            return (offers, found.map(|_| version.get()));
-        }
-        stream.write_all(&hex::decode(REFUSED_GREETING).unwrap()).await.unwrap();
-    }
-    (offers, watching.await.unwrap().map(|_| version.get()))
+        let hello = frame_of(&AgentResponse::Hello { version: answered });
+        stream.write_all(&[hello, inventory()].concat()).await.unwrap();
+        (stream, offered)
+    };
+    let watching = watch_at(agent.dir.path(), &version, Duration::from_secs(5));
+    let (found, (_stream, offered)) = tokio::join!(watching, server);
+    (offered, found.map(|_| version.get()))
 }
 
 #[tokio::test]
-async fn an_agent_of_the_baseline_is_offered_its_own_version() {
-    assert_eq!(watched_by(FIXED_GREETING).await, (vec![VERSION, FIXED_GREETING], Ok(3)));
+async fn the_version_of_an_agent_is_found_out_by_watching_it() {
+    assert_eq!(watched_by(VERSION).await, (VERSION, Ok(VERSION)));
 }
 
 #[tokio::test]
 async fn an_agent_without_a_common_version_is_reported_as_such() {
-    let (offers, found) = watched_by(FIXED_GREETING - 1).await;
-    assert_eq!(offers, [VERSION, FIXED_GREETING]);
-    let error = found.unwrap_err();
-    assert_eq!(error, AgentError::OfferRefused);
-    assert!(error.is_unsupported());
     for theirs in [OLDEST_AGENT - 1, VERSION + 1] {
-        assert!(AgentError::Version { theirs }.is_unsupported(), "{theirs}");
+        let (offered, found) = watched_by(theirs).await;
+        assert_eq!(offered, VERSION);
+        let error = found.unwrap_err();
+        assert_eq!(error, AgentError::Version { theirs });
+        assert!(error.is_unsupported(), "{theirs}");
     }
     assert!(!AgentError::Ended.is_unsupported() && !AgentError::Silent.is_unsupported());
+}
+
+/// An agent of an older version than the one that this server offers at first.
+#[tokio::test]
+async fn connections_offer_the_version_that_the_agent_agreed_on() {
+    let agent = Agent::new();
+    let version = Arc::new(AgentVersion::offering(VERSION + 2));
+    let mut first = Wire::connect(agent.dir.path(), &version).await.unwrap();
+    first.send(&AgentRequest::Ping(1)).await.unwrap();
+    let (mut stream, offered, _) = agent.greeting().await;
+    assert_eq!(offered, VERSION + 2);
+    let answers = [AgentResponse::Hello { version: VERSION + 1 }, AgentResponse::Pong(1)];
+    stream.write_all(&answers.map(|answer| frame_of(&answer)).concat()).await.unwrap();
+    assert_eq!(first.next().await.unwrap(), AgentEvent::Response(AgentResponse::Pong(1)));
+    let mut second = Wire::connect(agent.dir.path(), &version).await.unwrap();
+    second.send(&AgentRequest::Ping(2)).await.unwrap();
+    assert_eq!(agent.greeting().await.1, VERSION + 1);
 }
 
 #[tokio::test]

@@ -121,7 +121,8 @@ pub fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     Ok(file)
 }
 
-/// Creates a directory of files of tenants, and closes it to users of the host. On disk the files have ids of the host, and programs may have set-user-id bits.
+/// Creates a directory of files of tenants, and closes it to users of the host, also if it exists: on
+/// disk the files have ids of the host, and programs may have set-user-id bits.
 fn close(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(directory)?;
     fs::set_permissions(directory, fs::Permissions::from_mode(PRIVATE_MODE))

@@ -29,8 +29,8 @@ enum Job {
     /// A sandbox, with the network namespace of its veth pair if it has one, and what the lease guard
     /// must admit before.
     Sandbox(Spec, Option<OwnedFd>, Option<Admission>),
-    /// Only the directory of a sandbox, with the first id of its files on disk.
-    Files(Spec, u32),
+    /// Only the directory of a sandbox.
+    Files(Spec),
     /// A scope. The caller is notified as soon as every grant is known to be available.
     Scope(Scope, Arc<Notify>),
 }
@@ -72,7 +72,7 @@ struct Keeper {
 impl Job {
     fn name(&self) -> &str {
         match self {
-            Self::Sandbox(spec, ..) | Self::Files(spec, _) => &spec.name,
+            Self::Sandbox(spec, ..) | Self::Files(spec) => &spec.name,
             Self::Scope(scope, _) => &scope.name,
         }
     }
@@ -131,8 +131,8 @@ impl Launch {
     }
 
     /// Creates the directory of a sandbox, and starts nothing.
-    pub(crate) async fn create_files(&self, spec: Spec, id_base: u32) -> Result<(), Error> {
-        self.request(Job::Files(spec, id_base)).await.map(drop)
+    pub(crate) async fn create_files(&self, spec: Spec) -> Result<(), Error> {
+        self.request(Job::Files(spec)).await.map(drop)
     }
 
     /// Starts the agent of a session's scope. Notifies `granted` as soon as every grant is known to
@@ -185,7 +185,7 @@ impl Keeper {
                 Job::Sandbox(spec, network, _) => {
                     launcher.launch(spec, network.as_ref().map(AsFd::as_fd))
                 }
-                Job::Files(spec, id_base) => launcher.create_files(spec, *id_base).map(|()| 0),
+                Job::Files(spec) => launcher.create_files(spec).map(|()| 0),
                 Job::Scope(scope, granted) => {
                     launcher.start_scope(scope, || granted.notify_one()).map(|()| 0)
                 }
@@ -239,7 +239,7 @@ impl Keeper {
     /// Removes what a dead launcher may have left of its last request.
     fn clear(&self, job: &Job) -> std::io::Result<()> {
         let spec = match job {
-            Job::Sandbox(spec, ..) | Job::Files(spec, _) => spec,
+            Job::Sandbox(spec, ..) | Job::Files(spec) => spec,
             Job::Scope(scope, _) => {
                 let handle = SandboxHandle::open(&self.config, &scope.name);
                 return handle.end_scope(&scope.session, CLEAR_WAIT);

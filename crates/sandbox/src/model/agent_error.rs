@@ -27,9 +27,6 @@ pub enum AgentError {
         /// The version of the agent.
         theirs: u16,
     },
-    /// The agent refused the greeting, because it speaks no version that was offered.
-    #[error("its agent speaks none of the protocol versions {OLDEST_AGENT} to {VERSION}")]
-    OfferRefused,
     /// The agent is older than the message that the call needs. Nothing was sent.
     #[error(
         "the sandbox's agent speaks protocol version {has}, and this call needs version {needs}"
@@ -65,7 +62,7 @@ impl AgentError {
     /// alone: a server of another release can still work with it.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::Version { .. } | Self::OfferRefused)
+        matches!(self, Self::Version { .. })
     }
 }
 

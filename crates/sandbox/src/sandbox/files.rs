@@ -22,7 +22,7 @@ use bytes::Bytes;
 use isolet_metrics::{Meter, Stream};
 use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
 use isolet_wire::request::{AgentRequest, FileRequest};
-use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
+use isolet_wire::response::{AgentResponse, FileStat};
 use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use stored::StoredFile;
@@ -192,10 +192,10 @@ impl Writer {
         }
     }
 
-    /// Completes the file and renames it.
+    /// Completes the archive that [`Sandbox::file_unpack`] receives.
     ///
     /// # Errors
-    /// See `write`. Nothing has changed then.
+    /// See `write`.
     pub async fn finish(mut self) -> Result<(), Error> {
         self.end().await?;
         done(&mut self.wire).await
@@ -215,15 +215,10 @@ impl Sandbox {
         let reads = matches!(
             file,
             FileRequest::Read { .. }
-                | FileRequest::List { .. }
-                | FileRequest::Stat { .. }
-                | FileRequest::Fetch { .. }
                 | FileRequest::Walk { .. }
                 | FileRequest::Metadata { .. }
                 | FileRequest::Attributes { .. }
                 | FileRequest::Pack { .. }
-                | FileRequest::PackZstd { .. }
-                | FileRequest::PackWithout { .. }
                 | FileRequest::Search { .. }
                 | FileRequest::Watch { .. }
                 | FileRequest::Fingerprints { .. }
@@ -249,68 +244,10 @@ impl Sandbox {
         FileReader { stat, source: Source::Agent(wire), done: false, ahead: None, meter }
     }
 
-    /// Reads a regular file from `offset`, at most `limit` bytes.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] (`NotFound`, `Denied`, `WrongKind`), [`Error::Link`].
-    pub async fn file_read(
-        &self,
-        path: &[u8],
-        offset: u64,
-        limit: Option<u64>,
-    ) -> Result<FileReader, Error> {
-        let mut wire =
-            self.file(path, FileRequest::Read { path: path.to_vec(), offset, limit }).await?;
-        let stat = stat(&mut wire).await?;
-        Ok(self.reader(stat, wire))
-    }
-
-    /// Writes a whole file. Missing parents are created, and a new file gets `mode`.
-    ///
-    /// # Errors
-    /// See `file_read`, and `NoSpace`.
-    pub async fn file_write(&self, path: &[u8], mode: u32) -> Result<Writer, Error> {
-        let wire =
-            self.put(path, FileRequest::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
-        Ok(self.writer(wire))
-    }
-
-    /// Lists a directory with at most `max` entries; a larger one is refused with `TooLarge`.
-    ///
-    /// # Errors
-    /// See `file_read`.
-    pub async fn file_list(&self, path: &[u8], max: u32) -> Result<Vec<DirectoryEntry>, Error> {
-        let max = max.min(ENTRIES_MAX);
-        let mut wire = self.file(path, FileRequest::List { path: path.to_vec(), max }).await?;
-        let mut all = Vec::new();
-        loop {
-            match next_event(&mut wire).await? {
-                AgentEvent::Response(AgentResponse::FileList(mut part))
-                    if all.len() + part.len() <= max as usize =>
-                {
-                    all.append(&mut part)
-                }
-                AgentEvent::Response(AgentResponse::Done) => return Ok(all),
-                _ => return Err(fault("a list")),
-            }
-        }
-    }
-
-    /// Reads the metadata of one path. A symbolic link is not followed.
-    ///
-    /// # Errors
-    /// See `file_read`.
-    pub async fn file_stat(&self, path: &[u8]) -> Result<FileStat, Error> {
-        let mut wire = self.file(path, FileRequest::Stat { path: path.to_vec() }).await?;
-        let stat = stat(&mut wire).await?;
-        done(&mut wire).await?;
-        Ok(stat)
-    }
-
     /// Creates a directory with its parents.
     ///
     /// # Errors
-    /// See `file_read`.
+    /// See `file_fetch`.
     pub async fn file_mkdir(&self, path: &[u8]) -> Result<(), Error> {
         done(&mut self.put(path, FileRequest::MakeDir { path: path.to_vec() }).await?).await
     }
@@ -318,7 +255,7 @@ impl Sandbox {
     /// Removes a file or, with `recursive`, a directory with its contents.
     ///
     /// # Errors
-    /// See `file_read`.
+    /// See `file_fetch`.
     pub async fn file_remove(&self, path: &[u8], recursive: bool) -> Result<(), Error> {
         let mut wire =
             self.file(path, FileRequest::Remove { path: path.to_vec(), recursive }).await?;

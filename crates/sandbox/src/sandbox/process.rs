@@ -18,7 +18,7 @@ use crate::model::process::{ProcessInfo, ProcessSpec};
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
 use isolet_metrics::Meter;
-use isolet_wire::process::{ProcessLogStart, ProcessRequest, StartProcess};
+use isolet_wire::process::{FollowMode, ProcessLogStart, ProcessRequest, StartProcess};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Sandbox {
     }
 
     /// Starts a process and follows its output from the beginning. Misses none of it while the
-    /// connection is read at least once a minute, unless the agent is older than this server.
+    /// connection is read at least once a minute.
     ///
     /// # Errors
     /// Those of [`Sandbox::process_start`].
@@ -148,15 +148,9 @@ impl Sandbox {
         scope: Option<&Scope>,
         since: Option<u64>,
     ) -> Result<ProcessConnection, Error> {
-        let name = id.to_string();
-        let patiently = ProcessRequest::FollowPatiently { id: name.clone(), since };
-        match self.open_log(id, scope, patiently).await {
-            Err(Error::Link(AgentError::TooOld { .. })) => {
-                let request = ProcessRequest::Follow { id: name, since, follow: true };
-                self.open_log(id, scope, request).await
-            }
-            opened => opened,
-        }
+        let mode = FollowMode::Patient;
+        let request = ProcessRequest::Follow { id: id.to_string(), since, mode };
+        self.open_log(id, scope, request).await
     }
 
     /// Asks the agent to start a process. Also returns the scope in which it runs.
@@ -281,7 +275,8 @@ impl Sandbox {
         follow: bool,
     ) -> Result<ProcessConnection, Error> {
         let scope = self.process_place(id).await?;
-        let request = ProcessRequest::Follow { id: id.to_string(), since, follow };
+        let mode = if follow { FollowMode::Live } else { FollowMode::Current };
+        let request = ProcessRequest::Follow { id: id.to_string(), since, mode };
         self.open_log(id, scope.as_deref(), request).await
     }
 

@@ -1,10 +1,12 @@
 //! The protocol version that added each message to an agent. The matches name every message, so
 //! that a new one cannot be added without its version.
 
-use super::FIXED_GREETING;
 use crate::context::ContextRequest;
 use crate::process::ProcessRequest;
 use crate::request::{AgentRequest, FileRequest};
+
+/// The first version of the protocol.
+const FIRST: u16 = 1;
 
 impl AgentRequest {
     /// The first protocol version whose agents know this message. A server sends it to no older
@@ -32,8 +34,8 @@ impl AgentRequest {
             | Self::Resize(_)
             | Self::Terminals
             | Self::Dial { .. }
-            | Self::Listening => FIXED_GREETING,
-            Self::StopClock => 5,
+            | Self::Listening
+            | Self::StopClock => FIRST,
         }
     }
 }
@@ -44,12 +46,8 @@ impl FileRequest {
             Self::Read { .. }
             | Self::Write { .. }
             | Self::End
-            | Self::List { .. }
-            | Self::Stat { .. }
             | Self::MakeDir { .. }
             | Self::Remove { .. }
-            | Self::Fetch { .. }
-            | Self::Save { .. }
             | Self::Walk { .. }
             | Self::Metadata { .. }
             | Self::Move(_)
@@ -59,11 +57,9 @@ impl FileRequest {
             | Self::Unpack { .. }
             | Self::Search { .. }
             | Self::Watch { .. }
-            | Self::PackZstd { .. }
-            | Self::PackWithout { .. } => FIXED_GREETING,
-            Self::Attributes { .. } | Self::SetAttributes { .. } => 7,
-            Self::Fingerprints { .. } => 8,
-            Self::SaveIf { .. } => 8,
+            | Self::Attributes { .. }
+            | Self::SetAttributes { .. }
+            | Self::Fingerprints { .. } => FIRST,
         }
     }
 }
@@ -78,8 +74,7 @@ impl ProcessRequest {
             | Self::Input { .. }
             | Self::Signal { .. }
             | Self::Kill { .. }
-            | Self::Forget(_) => FIXED_GREETING,
-            Self::FollowPatiently { .. } => 6,
+            | Self::Forget(_) => FIRST,
         }
     }
 }
@@ -92,7 +87,7 @@ impl ContextRequest {
             | Self::Interrupt(_)
             | Self::Restart(_)
             | Self::Close(_)
-            | Self::List => FIXED_GREETING,
+            | Self::List => FIRST,
         }
     }
 }

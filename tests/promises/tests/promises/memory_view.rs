@@ -210,7 +210,7 @@ fn root_inside_cannot_change_what_is_seen() {
     check_total(&sandbox, 192);
 }
 
-/// A sandbox that an earlier version started has no file of its own.
+/// A file that could not be written, because the disk was full, is missing.
 #[test]
 fn a_sandbox_without_its_file_works_and_gets_it_when_it_wakes() {
     let server = Server::start();

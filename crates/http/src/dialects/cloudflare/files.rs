@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use isolet_sandbox::Sandbox;
 use isolet_sandbox::service::Access;
-use isolet_wire::request::WriteOptions;
+use isolet_wire::request::{ByteRange, WriteOptions};
 
 /// Finds the sandbox, as its session sees it, and parses the path.
 async fn open(
@@ -69,7 +69,7 @@ pub(crate) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, BridgeError> {
     let (sandbox, path) = open(&app, &caller, &uri, &headers, Access::Read).await?;
-    let reader = sandbox.file_read(&path, 0, None).await;
+    let reader = sandbox.file_read(&path, ByteRange::WHOLE).await;
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
 }
 

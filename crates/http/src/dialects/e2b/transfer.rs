@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{Error, Sandbox};
-use isolet_wire::request::{FileAttributes, WriteOptions};
+use isolet_wire::request::{ByteRange, FileAttributes, WriteOptions};
 use isolet_wire::response::RefusalReason;
 use serde::Serialize;
 
@@ -92,7 +92,7 @@ async fn read(
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let target = Target::of(&sandbox, uri, headers)?;
     let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
-    let reader = sandbox.file_read(path.as_bytes(), 0, None).await;
+    let reader = sandbox.file_read(path.as_bytes(), ByteRange::WHOLE).await;
     Ok(raw(reader.map_err(|error| about(&path, error))?))
 }
 

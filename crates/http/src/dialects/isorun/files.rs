@@ -16,11 +16,9 @@ use axum::response::Response;
 use isolet_sandbox::Sandbox;
 use isolet_sandbox::files::ENTRIES_MAX;
 use isolet_sandbox::service::Access;
+use isolet_wire::request::{ByteRange, WriteOptions};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-/// The permission bits of a new file.
-const MODE: u32 = 0o644;
 
 async fn reach(
     app: &App,
@@ -58,9 +56,9 @@ pub(crate) async fn upload(
     let path = path(request.uri())?;
     reject_content_encoding(request.headers())?;
     let sandbox = reach(&app, &caller, &ids, Access::MustExist).await?;
-    let mut writer = sandbox.file_write(&path, MODE).await?;
+    let mut writer = sandbox.file_save(&path, WriteOptions::default()).await?;
     receive(request.into_body(), &mut writer).await?;
-    writer.finish().await?;
+    writer.save().await?;
     Ok(StatusCode::OK)
 }
 
@@ -82,7 +80,7 @@ pub(crate) async fn download(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let sandbox = reach(&app, &caller, &ids, Access::Read).await?;
-    let reader = sandbox.file_read(&path(&uri)?, 0, None).await?;
+    let reader = sandbox.file_read(&path(&uri)?, ByteRange::WHOLE).await?;
     Ok(raw(reader))
 }
 
@@ -113,6 +111,6 @@ pub(crate) async fn list(
 ) -> Result<Json<Names>, ApiError> {
     let sandbox = reach(&app, &caller, &ids, Access::Read).await?;
     let entries = sandbox.file_list(&path(&uri)?, ENTRIES_MAX).await?;
-    let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned());
+    let entries = entries.iter().map(|e| String::from_utf8_lossy(&e.path).into_owned());
     Ok(Json(Names { entries: entries.collect() }))
 }

@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use isolet_sandbox::service::Access;
-use isolet_wire::request::WriteOptions;
+use isolet_wire::request::{ByteRange, WriteOptions};
 use serde::{Deserialize, Serialize};
 
 /// A file to read.
@@ -73,7 +73,7 @@ pub(super) async fn read(
     let path = checked("path", wish.path.as_bytes())?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Read).await?;
     let about = |error: isolet_sandbox::Error| SwerexError::about(&wish.path, error);
-    let mut reader = sandbox.file_read(&path, 0, None).await.map_err(about)?;
+    let mut reader = sandbox.file_read(&path, ByteRange::WHOLE).await.map_err(about)?;
     let share = app.response_memory.share(&caller.tenant);
     let mut content = CapturedOutput::new(OUTPUT_BYTES_MAX, share);
     while let Some(bytes) = reader.next().await.map_err(about)? {

@@ -15,7 +15,7 @@ impl EventLoop {
         }
     }
 
-    /// A candidate that sends `Begin` replaces the server: the earlier one was killed, or should no
+    /// A candidate that sends `Begin` replaces the server: the previous one was killed, or should no
     /// longer run.
     pub(super) fn handle_candidate(&mut self) {
         let Some(candidate) = self.candidate.take() else { return };
@@ -28,8 +28,7 @@ impl EventLoop {
                 order: VethRequest { number, body: VethRequestBody::Hello { version } },
                 ..
             })) => {
-                candidate.greet(number, version);
-                self.candidate = Some(candidate);
+                self.candidate = candidate.greet(number, version).then_some(candidate);
             }
             Ok(None) => self.candidate = Some(candidate),
             _ => {}

@@ -45,12 +45,12 @@ impl Driver {
         let image = &self.record.body.image;
         let copy_error = |reason: String| Error::Copy { of: format!("image {image}"), reason };
         // Files of an image have the ids from 0 up.
-        let Some(id_base) = spec.id_base.filter(|base| *base == isolet_jail::FILES_ID_BASE) else {
+        if spec.id_base != Some(isolet_jail::FILES_ID_BASE) {
             let reason = "the file system of the data directory cannot map ids".to_owned();
             return Err(copy_error(reason));
-        };
+        }
         pass("workspace.begun").await?;
-        self.inner.launch.create_files(spec.clone(), id_base).await?;
+        self.inner.launch.create_files(spec.clone()).await?;
         let _copy = self.inner.snapshots.restores.acquire(&self.entry.tenant).await;
         let copy = WorkspaceCopy {
             from: self.inner.config.images.root.join(workspace),

@@ -1,11 +1,11 @@
 //! File operations with all their options.
 
 use crate::agent_client::wire::{AgentEvent, Wire};
-use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::sandbox::Sandbox;
 use crate::sandbox::files::{
-    FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within, stat,
+    ENTRIES_MAX, FileReader, LONG, STILL, Writer, done, done_in, fault, next_event,
+    next_event_within, stat,
 };
 use isolet_wire::request::{
     ByteRange, ExpectedFile, FileAttributes, FileRequest, PathPair, SearchQuery, WalkOptions,
@@ -32,6 +32,15 @@ const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum size of all paths and link targets of one page, in bytes. A full page of long paths
 /// would be a hundred times as large as usual, and JSON can need six bytes for one.
 const WALK_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Maximum length of a path in an error message, in bytes, as in the agent.
+const NAMED_BYTES_MAX: usize = 256;
+
+/// A refusal like those of the agent, about a path.
+fn refused(path: &[u8], reason: RefusalReason, message: &str) -> Error {
+    let named = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
+    Error::Refused { reason, message: format!("{}: {message}", named.escape_debug()) }
+}
 
 /// An opened file or a directory.
 #[derive(Debug)]
@@ -101,8 +110,9 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`Error::Refused`] (`NotFound`, `Denied`, `WrongKind`), [`Error::Link`].
-    pub async fn file_fetch(&self, path: &[u8], span: ByteRange) -> Result<Opened, Error> {
-        let mut wire = self.file(path, FileRequest::Fetch { path: path.to_vec(), span }).await?;
+    pub async fn file_fetch(&self, path: &[u8], range: ByteRange) -> Result<Opened, Error> {
+        let call = FileRequest::Read { path: path.to_vec(), range };
+        let mut wire = self.file(path, call).await?;
         let stat = stat(&mut wire).await?;
         if stat.kind == FileKind::Directory {
             done(&mut wire).await?;
@@ -111,29 +121,40 @@ impl Sandbox {
         Ok(Opened::File(Box::new(self.reader(stat, wire))))
     }
 
+    /// Reads a regular file.
+    ///
+    /// # Errors
+    /// See `file_fetch`. A directory is also refused with `WrongKind`.
+    pub async fn file_read(&self, path: &[u8], range: ByteRange) -> Result<FileReader, Error> {
+        match self.file_fetch(path, range).await? {
+            Opened::File(reader) => Ok(*reader),
+            Opened::Directory(_) => {
+                Err(refused(path, RefusalReason::WrongKind, "not a regular file"))
+            }
+        }
+    }
+
     /// Writes or appends to a file. Missing parents are created.
     ///
     /// # Errors
     /// See `file_fetch`, and `NoSpace`.
     pub async fn file_save(&self, path: &[u8], options: WriteOptions) -> Result<Writer, Error> {
-        let wire = self.put(path, FileRequest::Save { path: path.to_vec(), options }).await?;
-        Ok(self.writer(wire))
+        let call = FileRequest::Write { path: path.to_vec(), options, expected: None };
+        Ok(self.writer(self.put(path, call).await?))
     }
 
     /// Replaces a file if it is still the expected one when its new content is complete.
     ///
     /// # Errors
-    /// See `file_save`, and `Changed`, here or from [`Writer::save`]; [`Error::Link`] with `TooOld`
-    /// if the agent does not know conditional writes.
+    /// See `file_save`, and `Changed`, here or from [`Writer::save`].
     pub async fn file_save_if(
         &self,
         path: &[u8],
         options: WriteOptions,
         expected: ExpectedFile,
     ) -> Result<Writer, Error> {
-        let call = FileRequest::SaveIf { path: path.to_vec(), options, expected };
-        let wire = self.put(path, call).await?;
-        Ok(self.writer(wire))
+        let call = FileRequest::Write { path: path.to_vec(), options, expected: Some(expected) };
+        Ok(self.writer(self.put(path, call).await?))
     }
 
     /// Lists a directory, at most `options.max` entries ([`PAGE_MAX`]), and fewer if their paths
@@ -175,16 +196,40 @@ impl Sandbox {
         Ok(Page { found, unread, more })
     }
 
+    /// Lists all entries of a directory with at most `max` of them ([`ENTRIES_MAX`]); a larger one is
+    /// refused with `TooLarge`.
+    ///
+    /// # Errors
+    /// See `file_fetch`.
+    pub async fn file_list(&self, path: &[u8], max: u32) -> Result<Vec<FoundFile>, Error> {
+        let max = max.min(ENTRIES_MAX);
+        let options = WalkOptions { hidden: true, max: max + 1, ..WalkOptions::default() };
+        let mut wire = self.file(path, FileRequest::Walk { path: path.to_vec(), options }).await?;
+        let mut all = Vec::new();
+        loop {
+            match next_event(&mut wire).await? {
+                AgentEvent::Response(AgentResponse::FileFound(mut part))
+                    if all.len() <= max as usize =>
+                {
+                    all.append(&mut part);
+                }
+                AgentEvent::Response(AgentResponse::Done) => break,
+                _ => return Err(fault("a list")),
+            }
+        }
+        if all.len() > max as usize {
+            let message = format!("the directory has more than {max} entries");
+            return Err(refused(path, RefusalReason::TooLarge, &message));
+        }
+        Ok(all)
+    }
+
     /// Reads a directory as a tar archive, compressed on request.
     ///
     /// # Errors
     /// See `file_fetch`. They also cover the contents, if the error is found before the first byte.
     pub async fn file_pack(&self, path: &[u8], zstd: bool) -> Result<FileReader, Error> {
-        let call = match (path.to_vec(), zstd) {
-            (path, true) => FileRequest::PackZstd { path },
-            (path, false) => FileRequest::Pack { path },
-        };
-        self.packed(path, call).await
+        self.packed(path, zstd, Vec::new()).await
     }
 
     /// Reads a directory as a tar archive without some relative paths and everything below them.
@@ -196,10 +241,16 @@ impl Sandbox {
         path: &[u8],
         without: Vec<Vec<u8>>,
     ) -> Result<FileReader, Error> {
-        self.packed(path, FileRequest::PackWithout { path: path.to_vec(), without }).await
+        self.packed(path, false, without).await
     }
 
-    async fn packed(&self, path: &[u8], call: FileRequest) -> Result<FileReader, Error> {
+    async fn packed(
+        &self,
+        path: &[u8],
+        zstd: bool,
+        without: Vec<Vec<u8>>,
+    ) -> Result<FileReader, Error> {
+        let call = FileRequest::Pack { path: path.to_vec(), zstd, without };
         let mut wire = self.file(path, call).await?;
         let stat = stat(&mut wire).await?;
         let mut reader = self.reader(stat, wire);
@@ -303,7 +354,6 @@ impl Sandbox {
 
     /// Reads the extended attributes of files whose names begin with `prefix`, in the order of the
     /// paths, at most [`ATTRIBUTE_PATHS_MAX`](isolet_wire::request::ATTRIBUTE_PATHS_MAX).
-    /// Files of a sandbox whose agent is too old have none.
     ///
     /// # Errors
     /// [`Error::Link`], and `BadRequest` for a prefix that does not begin with `user.`.
@@ -315,12 +365,7 @@ impl Sandbox {
         let Some(first) = paths.first().cloned() else { return Ok(Vec::new()) };
         let count = paths.len();
         let request = FileRequest::Attributes { paths, prefix: prefix.to_owned() };
-        let mut wire = match self.file(&first, request).await {
-            Err(Error::Link(AgentError::TooOld { .. })) => {
-                return Ok(vec![FileAttributes::new(); count]);
-            }
-            wire => wire?,
-        };
+        let mut wire = self.file(&first, request).await?;
         let mut all = Vec::with_capacity(count);
         while all.len() < count {
             match next_event(&mut wire).await? {
@@ -336,7 +381,7 @@ impl Sandbox {
     }
 
     /// Replaces the extended attributes of a file whose names begin with `prefix`. An empty set
-    /// removes them, and is no error where the agent knows no attributes.
+    /// removes them.
     ///
     /// # Errors
     /// [`Error::Link`], `NotFound`, and `BadRequest` if they are larger than
@@ -347,13 +392,9 @@ impl Sandbox {
         prefix: &str,
         attributes: FileAttributes,
     ) -> Result<(), Error> {
-        let removes = attributes.is_empty();
         let prefix = prefix.to_owned();
         let request = FileRequest::SetAttributes { path: path.to_vec(), prefix, attributes };
-        match self.file(path, request).await {
-            Err(Error::Link(AgentError::TooOld { .. })) if removes => Ok(()),
-            wire => done_in(&mut wire?, STILL).await,
-        }
+        done_in(&mut self.file(path, request).await?, STILL).await
     }
 
     /// Sets permission bits, 0 to 0o7777.
