@@ -17,6 +17,10 @@ unit=$(realpath "$(dirname "$0")/../../packaging/isolet.service")
 hierarchies=
 join() {
   mkdir "$2/$group"
+  # A CPU set takes processes only once it has processors and memory.
+  for file in cpuset.cpus cpuset.mems; do
+    [ ! -e "$2/$group/$file" ] || [ "$1" = cgroup2 ] || cat "$2/$file" > "$2/$group/$file"
+  done
   echo 0 > "$2/$group/cgroup.procs"
   hierarchies+="$1 $3"$'\n'
 }
@@ -24,7 +28,7 @@ while IFS=: read -r _ names path; do
   case $names in
     '') root=/sys/fs/cgroup/unified; [ -d $root ] || root=/sys/fs/cgroup; join cgroup2 "$root$path" "$root" ;;
     name=systemd) join none,name=systemd "/sys/fs/cgroup/systemd$path" /sys/fs/cgroup/systemd ;;
-    memory | cpu | pids) join "$names" "/sys/fs/cgroup/$names$path" "/sys/fs/cgroup/$names" ;;
+    memory | cpu | cpuset | pids) join "$names" "/sys/fs/cgroup/$names$path" "/sys/fs/cgroup/$names" ;;
   esac
 done < <(cat /proc/self/cgroup)
 
