@@ -36,7 +36,7 @@ def _nextest(profile: str) -> list[str]:
 
 
 def _pytest(*arguments: str) -> list[str]:
-    return [str(PYTHON / "pytest"), "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120", *arguments]
+    return [str(PYTHON / "pytest"), "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120", *arguments]
 
 
 def _python_sdk() -> list[list[str]]:
@@ -68,12 +68,12 @@ def parts() -> list[Part]:
         Part("typescript", "test", "others", _shell(["npx", "tsc", "--noEmit"], ["npx", "vitest", "run"]), 600, "junit", "sdk/typescript"),
         Part("browser", "test", "others", _shell(["npx", "tsc", "--noEmit"], ["npx", "playwright", "test"]), 900, "junit", "tests/browser"),
         Part("python", "test", "others", _shell(*_python_sdk(), _pytest()), 900, "pytest", "sdk/python"),
-        Part("openapi", "test", "others", _pytest("tests/openapi"), 300, "pytest"),
-        Part("docs", "test", "others", _pytest("tests/docs"), 600, "pytest"),
-        Part("traces", "test", "others", _pytest("tests/traces"), 300, "pytest"),
+        Part("openapi", "test", "others", _pytest("-q", "tests/openapi"), 300, "pytest"),
+        Part("docs", "test", "others", _pytest("-q", "tests/docs"), 600, "pytest"),
+        Part("traces", "test", "others", _pytest("-q", "tests/traces"), 300, "pytest"),
         Part("workflow", "all", "others", ["make", "--no-print-directory", "check-workflow"], 120),
-        Part("kubernetes", "all", "others", _pytest("tests/kubernetes"), 300, "pytest"),
-        Part("metrics", "all", "others", _pytest("tests/metrics"), 300, "pytest"),
+        Part("kubernetes", "all", "others", _pytest("-q", "tests/kubernetes"), 300, "pytest"),
+        Part("metrics", "all", "others", _pytest("-q", "tests/metrics"), 300, "pytest"),
         Part(
             "integrations", "all", "others",
             _shell([str(PYTHON / "ruff"), "check", "-q", "."], [str(PYTHON / "ruff"), "format", "-q", "--check", "."]),

@@ -50,7 +50,7 @@ class Server:
         self.data = self._folder / "data"
         # The runner of all tests keeps the logs; otherwise they end with the server.
         logs = os.environ.get("ISOLET_TEST_LOGS")
-        self._log = Path(logs) / f"python-{self.port}.log" if logs else self._folder / "log"
+        self.log = Path(logs) / f"python-{self.port}.log" if logs else self._folder / "log"
         self.start()
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class Server:
             **self._settings,
         }
         # A separate process group: Ctrl-C in the tests must not reach the server.
-        with open(self._log, "ab") as log:
+        with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [self.program, "serve"], stdout=log, stderr=log, env=environment, start_new_session=True
             )
@@ -78,7 +78,7 @@ class Server:
             except httpx.TransportError:
                 pass
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(self._log.read_text())
+                raise RuntimeError(self.log.read_text())
             time.sleep(0.02)
 
     @property

@@ -285,6 +285,30 @@ impl Server {
         });
     }
 
+    /// Waits until the server answers, or has ended at a failpoint that it reached at its start.
+    /// Returns whether it answers.
+    ///
+    /// # Panics
+    /// When neither happens.
+    pub fn answers_or_ends(&mut self) -> bool {
+        let http = self.client(None);
+        wait_until("the server answers or ends", SOON, || {
+            if self.has_ended() {
+                return Some(false);
+            }
+            http.try_send("GET", "/health", None).is_ok_and(|r| r.status == 200).then_some(true)
+        })
+    }
+
+    /// Whether the server has ended without further action; it can then be launched again.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = self.child.as_mut().is_none_or(|it| it.try_wait().expect("its child").is_some());
+        if ended {
+            self.child = None;
+        }
+        ended
+    }
+
     /// Sends SIGKILL and waits until the server is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
