@@ -67,3 +67,39 @@ impl From<Activity> for ActivityFrame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+
+    #[derive(Serialize)]
+    struct Sent<'a> {
+        name: &'a str,
+        pid: i32,
+        busy: bool,
+        queued: u32,
+        clients: u32,
+        closed: Option<Closed>,
+    }
+
+    fn decode(sent: &Sent<'_>) -> Result<Activity, frame::FrameError> {
+        frame::decode(&crate::launcher::encode(sent))
+    }
+
+    #[test]
+    fn an_activity_whose_fields_contradict_its_name_is_refused() {
+        let sent = |name| Sent { name, pid: 1, busy: false, queued: 0, clients: 0, closed: None };
+        for name in ["s/dev", "p/sh_1", "t/dev", "c/notebook", "k/"] {
+            let activity = decode(&sent(name)).expect(name);
+            assert_eq!(activity.key().to_string(), name);
+            assert_eq!(frame::decode(&crate::launcher::encode(&activity)), Ok(activity));
+        }
+        for name in ["", "dev", "x/dev", "s/", "k/1"] {
+            assert!(decode(&sent(name)).is_err(), "{name:?}");
+        }
+        assert!(decode(&Sent { busy: true, ..sent("t/dev") }).is_err());
+        assert!(decode(&Sent { queued: 1, ..sent("k/") }).is_err());
+        assert!(decode(&Sent { closed: Some(Closed::default()), ..sent("k/") }).is_err());
+    }
+}
