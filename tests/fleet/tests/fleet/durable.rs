@@ -234,7 +234,7 @@ fn snapshots_are_pushed_at_sleep_and_at_intervals_and_deleted_with_the_sandbox()
         let list = fleet.node("b").http().get("/v1/store/snapshots").expect(200).json();
         list["snapshots"].as_array().expect("a list").clone()
     };
-    assert!(stored(&fleet).len() <= 4, "older ones are deleted: {:?}", stored(&fleet));
+    wait_until("older ones are deleted", LONG, || (stored(&fleet).len() <= 4).then_some(()));
     newer(Some(fourth));
     fleet.node_mut("a").server.kill();
     let second = fleet.node("c").sandbox("box");
