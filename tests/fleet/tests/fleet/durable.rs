@@ -294,6 +294,8 @@ fn an_id_is_free_after_a_deletion_that_the_last_server_did_not_finish() {
     server.kill();
     server.launch_with("ISOLET_FAILPOINTS", "delete.removed=abort");
     server.wait_until_ready();
+    // On a busy machine the lease may have ended before the server was back.
+    wait_until("it answers", LONG, || (made.http.get(&made.path("")).status == 200).then_some(()));
     assert!(made.http.try_send("DELETE", &made.path(""), None).is_err(), "the server ends");
     server.wait();
     server.launch();

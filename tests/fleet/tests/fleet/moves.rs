@@ -5,9 +5,14 @@ use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, wait_until};
 
 fn fleet(evict_after_s: u64) -> LocalFleet {
     let config = "snapshot_every_s_min = 1\n".to_owned();
-    let options =
-        FleetOptions { has_store: true, evict_after_s, config, ..FleetOptions::default() };
-    LocalFleet::with(&options)
+    LocalFleet::with(&FleetOptions {
+        has_store: true,
+        evict_after_s,
+        config,
+        // No test here waits for its end, and a busy machine takes long for a restart.
+        lease_ttl_s: 30,
+        ..FleetOptions::default()
+    })
 }
 
 /// How many nodes hold files of sandboxes.
