@@ -17,7 +17,7 @@ RUN = ("python", "sh")
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\s*$")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 #: Time limit of a block of shell commands, in seconds.
-_SHELL_S = 60
+_SHELL_S = 240
 
 
 @dataclass(frozen=True)

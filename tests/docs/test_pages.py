@@ -19,7 +19,7 @@ def wrong() -> dict[str, list[str]]:
     """What is wrong on each page: all run against one server, in a network namespace of its own."""
     runner = [sys.executable, Path(__file__).parent / "run_pages.py"]
     command = ["unshare", "--net", "--", *runner, *(str(page) for page in PAGES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found

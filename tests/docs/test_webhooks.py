@@ -59,7 +59,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Header
             made = http.post("/v1/webhooks", json={"url": url}).raise_for_status().json()
             tested = http.post(f"/v1/webhooks/{made['id']}/test").raise_for_status().json()
         assert tested["status"] == 204, tested
-        assert arrived.wait(20)
+        assert arrived.wait(60)
         yield made["secret"], *got[0]
     finally:
         server.end()

@@ -25,7 +25,7 @@ class Fleet:
             *(str(ETCD), "--name", "member", "--data-dir", str(folder / "etcd")),
             *("--listen-client-urls", self._url, "--advertise-client-urls", self._url),
             *("--listen-peer-urls", members, "--initial-advertise-peer-urls", members),
-            *("--initial-cluster", f"member={members}", "--log-outputs", "stderr"),
+            *("--initial-cluster", f"member={members}", "--log-outputs", "stderr", "--unsafe-no-fsync"),
         ]
         self._log = folder / "etcd.log"
         with self._log.open("wb") as log:

@@ -113,8 +113,13 @@ def test_mt3_every_query_of_the_dashboard_and_the_alerts_has_data(load: Load, pr
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
     assert not firing, firing
-    (target,) = prometheus.get("/targets")["activeTargets"]
-    assert target["health"] == "up", target
+
+    def is_up() -> bool:
+        (target,) = prometheus.get("/targets")["activeTargets"]
+        return bool(target["health"] == "up")
+
+    # On a busy machine a scrape now and then takes longer than the second that it may.
+    wait_until("a scrape that succeeds", is_up)
 
 
 # Promises: MT1.
@@ -129,9 +134,13 @@ def test_mt1_the_reference_parser_and_promtool_accept_the_answer(load: Load) -> 
     }
     assert streams["files", "in"] >= 200_000, streams
     assert all(streams.values()), streams
-    restarts = {one.labels["process"]: one.value for one in families["isolet_restarts"].samples}
-    assert restarts["launcher"] >= 1, restarts
-    assert restarts["veth"] >= 1, restarts
+
+    def are_started_again() -> bool:
+        families = {family.name: family for family in text_string_to_metric_families(read(load).text)}
+        restarts = {one.labels["process"]: one.value for one in families["isolet_restarts"].samples}
+        return bool(restarts["launcher"] >= 1 and restarts["veth"] >= 1)
+
+    wait_until("the killed processes were started again", are_started_again)
     promtool("check", "metrics", text=plain(answer.text))
 
 

@@ -75,5 +75,5 @@ def test_openapi_typescript_and_openapi_fetch_create_run_and_delete(server: Serv
     ]
     environment = {**os.environ, "ISOLET_URL": server.url, "ISOLET_API_KEY": KEY}
     for step in steps:
-        done = subprocess.run(step, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(step, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stdout + done.stderr

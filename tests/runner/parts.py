@@ -66,7 +66,7 @@ def parts() -> list[Part]:
             environment={"ISOLET_XTERM_CASES": str(xterm)},
         ),
         Part("typescript", "test", "others", _shell(["npx", "tsc", "--noEmit"], ["npx", "vitest", "run"]), 600, "junit", "sdk/typescript"),
-        Part("browser", "test", "others", _shell(["npx", "tsc", "--noEmit"], ["npx", "playwright", "test"]), 900, "junit", "tests/browser"),
+        Part("browser", "test", "others", _shell(["npx", "tsc", "--noEmit"], ["npx", "playwright", "test"]), 1800, "junit", "tests/browser"),
         Part("python", "test", "others", _shell(*_python_sdk(), _pytest()), 900, "pytest", "sdk/python"),
         Part("openapi", "test", "others", _pytest("-q", "tests/openapi"), 300, "pytest"),
         Part("docs", "test", "others", _pytest("-q", "tests/docs"), 600, "pytest"),

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 #: Time limit for spans to arrive, in seconds: the server collects them for one second.
-_WAIT_S = 20.0
+_WAIT_S = 60.0
 KINDS = {0: "unspecified", 1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 

@@ -39,7 +39,7 @@ class LoggingServer:
         with open(self.stdout, "wb") as stdout, open(self.stderr, "wb") as stderr:
             command = [self.program, "serve"]
             self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, start_new_session=True)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while True:
             try:
                 if httpx.get(f"{self.url}/health", trust_env=False).is_success:
@@ -70,7 +70,7 @@ class LoggingServer:
         for sandbox in self.request("GET", "/v1/sandboxes").json():
             self.request("DELETE", f"/v1/sandboxes/{sandbox['id']}")
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ fn a_timeout_ends_the_command_and_keeps_the_shell() {
     ] {
         let outcome = shell.run_with(timed(text, 100));
         assert!(outcome.exit.timed_out, "{text}: {outcome:?}");
-        assert!(outcome.exit.micros < 5_000_000, "{text}: {outcome:?}");
+        // Far less than the 100 s after which some of them end.
+        assert!(outcome.exit.micros < 60_000_000, "{text}: {outcome:?}");
         assert_eq!((outcome.exit.code, outcome.out(), outcome.err()), (130, "", ""), "{text}");
         assert_eq!(shell.run("echo $a $$").out(), format!("1 {pid}"), "{text}");
     }
@@ -360,6 +361,7 @@ fn a_stopped_clock_brings_no_timeout_nearer() {
         holder.request(&AgentRequest::StopClock);
         assert_eq!(holder.response(), AgentResponse::Done);
     }
+    let begun = Instant::now();
     shell.request(&AgentRequest::Run(timed("sleep 100", 400)));
     let mut other = agent.attach("p/other", "me", None);
     let stopped = Instant::now();
@@ -375,7 +377,9 @@ fn a_stopped_clock_brings_no_timeout_nearer() {
     let exit = shell.outcome("t").exit;
     assert!(exit.timed_out, "{exit:?}");
     assert!(stopped.elapsed() - stood > Duration::from_millis(300), "the time before it counts");
-    assert!(exit.micros < 1_000_000, "the time that the clock stood does not count: {exit:?}");
+    let micros = u128::from(exit.micros);
+    let counted = (begun.elapsed() - stood / 2).as_micros();
+    assert!(micros < counted, "the time that the clock stood does not count: {exit:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use isolet_wire::terminal::{AttachTerminal, OpenTerminal, Size};
-use kit::terminal::{attach_options, bash};
+use kit::terminal::{Screen, attach_options, bash};
 use kit::{Agent, until};
 
 fn argv(words: &[&str]) -> OpenTerminal {
@@ -430,16 +430,21 @@ fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
     let stalled = || agent.screen(AttachTerminal { since: None, ..attach_options(argv(&["yes"])) });
     let mut still = stalled();
     let mut reader = agent.screen(attach_options(argv(&["yes"])));
-    let wanted = reader.head() + (12 << 20);
-    while reader.head() < wanted {
-        reader.step();
-        if reader.out.len() > 1 << 20 {
-            reader.from = reader.head();
-            reader.out.clear();
+    // Whether the reader keeps up: otherwise, it receives a snapshot with missed bytes. So it does when
+    // a busy machine does not let it run for a moment, and then it tries again.
+    let keeps_up = |reader: &mut Screen| {
+        reader.snapshots.clear();
+        let wanted = reader.head() + (12 << 20);
+        while reader.head() < wanted {
+            reader.step();
+            if reader.out.len() > 1 << 20 {
+                reader.from = reader.head();
+                reader.out.clear();
+            }
         }
-    }
-    // The reader kept up: otherwise, it would have received a snapshot with missed bytes.
-    assert!(reader.snapshots.iter().all(|snapshot| snapshot.missed == 0));
+        reader.snapshots.iter().all(|snapshot| snapshot.missed == 0)
+    };
+    assert!((0..20).any(|_| keeps_up(&mut reader)), "{:?}", reader.snapshots);
     still.wait("a snapshot", |screen| !screen.snapshots.is_empty());
     assert!(still.snapshots[0].missed > 2 << 20, "{:?}", still.snapshots);
     let wanted = still.snapshots[0].bytes as usize;

@@ -49,7 +49,7 @@ impl Fixture {
     fn end(&self, name: &str) {
         let sandbox = SandboxHandle::open(&self.config, name);
         sandbox.kill().expect("it is killed");
-        assert!(sandbox.wait_empty(Duration::from_secs(5)));
+        assert!(sandbox.wait_empty(Duration::from_secs(20)));
         sandbox.remove_cgroups().expect("they are removed");
     }
 

@@ -25,7 +25,7 @@ class OneNode:
             *(str(_ETCD), "--name", "member", "--data-dir", str(folder / "etcd")),
             *("--listen-client-urls", etcd, "--advertise-client-urls", etcd),
             *("--listen-peer-urls", members, "--initial-advertise-peer-urls", members),
-            *("--initial-cluster", f"member={members}", "--log-outputs", "stderr"),
+            *("--initial-cluster", f"member={members}", "--log-outputs", "stderr", "--unsafe-no-fsync"),
         ]
         with (folder / "etcd.log").open("wb") as log:
             self._etcd = subprocess.Popen(command, stdout=log, stderr=log)

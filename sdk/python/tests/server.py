@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -16,12 +17,22 @@ import httpx
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "test-key-of-the-python-sdk"
 #: Time limit for starting and stopping the server, in seconds.
-_WAIT_S = 20.0
+_WAIT_S = 60.0
+#: Ports below the range from which the kernel takes those of clients: no connection uses one before its
+#: server, or while the server is restarted.
+_PORTS = range(12_000, 16_000)
+_next_port = itertools.count(os.getpid() * 8)
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    for number in itertools.islice(_next_port, len(_PORTS)):
+        port = _PORTS[number % len(_PORTS)]
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise RuntimeError("no port is free")
 
 
 def kill_agent(marker: str) -> None:

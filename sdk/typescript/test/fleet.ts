@@ -47,7 +47,7 @@ export async function oneNode(): Promise<OneNode> {
       ...["--name", "member", "--data-dir", join(folder, "etcd"), "--log-level", "error"],
       ...["--listen-client-urls", etcdUrl, "--advertise-client-urls", etcdUrl],
       ...["--listen-peer-urls", members, "--initial-advertise-peer-urls", members],
-      ...["--initial-cluster", `member=${members}`],
+      ...["--initial-cluster", `member=${members}`, "--unsafe-no-fsync"],
     ],
     { stdio: "ignore" },
   );

@@ -3,18 +3,31 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** A port that is free at the moment. */
+let nextPort = process.pid * 8;
+
+/**
+ * A port that is free at the moment. It lies below the range from which the kernel takes those of clients, so that
+ * no connection uses it before its server.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  return port;
+  for (let tries = 0; tries < 2000; tries++) {
+    const port = 16_000 + (nextPort++ % 2000);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((done) => {
+      server.once("error", () => done(false));
+      server.listen(port, "127.0.0.1", () => done(true));
+    });
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+  throw new Error("no port is free");
 }
 
 export default async function setup(): Promise<() => Promise<void>> {
@@ -41,7 +54,7 @@ export default async function setup(): Promise<() => Promise<void>> {
   for (let attempts = 0; ; attempts++) {
     const health = await fetch(`${url}/health`).catch(() => undefined);
     if (health?.ok) break;
-    if (attempts > 300 || server.exitCode !== null) throw new Error("the server did not start");
+    if (attempts > 1200 || server.exitCode !== null) throw new Error("the server did not start");
     await new Promise((wake) => setTimeout(wake, 50));
   }
   process.env["ISOLET_URL"] = url;

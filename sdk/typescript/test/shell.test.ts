@@ -180,12 +180,19 @@ test("no byte is lost or doubled, and no command runs twice, over broken connect
   const shell = getSandbox(new Isolet({ url: cable.url }), sandbox.id).shell({ reconnect: { initialDelayMs: 5, maxDelayMs: 50 } });
   const states: string[] = [];
   shell.on("state", (state) => states.push(state));
-  let received = 0;
-  const lines = shell.run("n=0; for i in $(seq 1 600); do echo line $i; sleep 0.002; done", {
+  let received = "";
+  // It waits three times for a client that is slow, so that there are as many cuts at least.
+  const waits = [150, 300, 450];
+  const wait = "case $i in 150|300|450) until [ -e line-$i ]; do sleep 0.01; done; esac";
+  const lines = shell.run(`n=0; for i in $(seq 1 600); do echo line $i; sleep 0.002; ${wait}; done`, {
     onOutput: (_, data) => {
-      const before = received;
-      received += data.length;
-      if (Math.floor(before / 1400) !== Math.floor(received / 1400)) cable.cut();
+      const before = received.length;
+      received += data;
+      if (Math.floor(before / 1400) !== Math.floor(received.length / 1400)) cable.cut();
+      if (waits.length > 0 && received.includes(`line ${waits[0]}\n`)) {
+        cable.cut();
+        void sandbox.writeFile(`line-${waits.shift()}`, "");
+      }
     },
   });
   expect((await lines).stdout).toBe(Array.from({ length: 600 }, (_, at) => `line ${at + 1}\n`).join(""));

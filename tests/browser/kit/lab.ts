@@ -125,7 +125,7 @@ export class Lab {
   }
 
   /** Wait until the screen contains a text. */
-  async shows(name: string, what: string | RegExp, timeout = 15_000): Promise<void> {
+  async shows(name: string, what: string | RegExp, timeout = 40_000): Promise<void> {
     const screen = (): Promise<string> => this.in(({ kit, args }) => kit.screen(args), name);
     if (typeof what === "string") await expect.poll(screen, { timeout }).toContain(what);
     else await expect.poll(screen, { timeout }).toMatch(what);

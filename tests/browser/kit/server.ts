@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,13 +11,26 @@ import { setTimeout as pause } from "node:timers/promises";
 
 const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
 
-/** An unused port. */
+let nextPort = process.pid * 8;
+
+/**
+ * A port that is free at the moment. It lies below the range from which the kernel takes those of clients, so that
+ * no connection uses it before its server.
+ */
 async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  return port;
+  for (let tries = 0; tries < 2000; tries++) {
+    const port = 18_000 + (nextPort++ % 2000);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((done) => {
+      server.once("error", () => done(false));
+      server.listen(port, "127.0.0.1", () => done(true));
+    });
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+  throw new Error("no port is free");
 }
 
 export class Server {
@@ -69,7 +82,7 @@ export class Server {
     for (let tries = 0; ; tries++) {
       const health = await fetch(`${this.url}/health`).catch(() => undefined);
       if (health?.ok) return;
-      if (tries > 300 || this.#process.exitCode !== null) throw new Error("the server did not start");
+      if (tries > 1200 || this.#process.exitCode !== null) throw new Error("the server did not start");
       await pause(50);
     }
   }

@@ -25,7 +25,7 @@ export const test = base.extend<{ lab: Lab }, { world: World }>({
       registry.close();
       pages.close();
     },
-    { scope: "worker", timeout: 60_000 },
+    { scope: "worker", timeout: 180_000 },
   ],
   lab: async ({ world, page }, use) => {
     const lab = new Lab(world.server, world.pages, page);

@@ -105,10 +105,11 @@ test("the commands of all clients of a shell are shown as they run", async ({ co
   await console.exec("dev", "echo before");
   await console.open(`sandboxes/${console.id}/commands/dev`);
   await expect(page.locator(".command", { hasText: "echo before" }).locator(".code")).toHaveText("0");
-  const running = console.exec("dev", "echo from elsewhere; read -t 2 < <(sleep 3); (exit 7)");
+  const running = console.exec("dev", "echo from elsewhere; until [ -e /tmp/go ]; do sleep 0.05; done; (exit 7)");
   const theirs = page.locator(".command", { hasText: "echo from elsewhere" });
   await expect(theirs.locator(".spin")).toBeVisible();
   await expect(theirs.locator(".output")).toContainText("from elsewhere");
+  await console.exec("other", "touch /tmp/go");
   await running;
   await expect(theirs.locator(".code")).toHaveText("7");
   await page.getByLabel("Run a command in this shell").fill("echo mine; echo wrong >&2; sleep 60");

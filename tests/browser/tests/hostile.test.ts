@@ -109,7 +109,7 @@ test("a client that reconnects does not answer earlier queries", async ({ lab })
   await lab.open("stayed");
   await lab.open("returned", { proxy });
   const questions = "\\e[6n\\e[c\\e[>c\\e[5n\\e[?6n\\e]10;?\\a\\e]11;?\\a\\e]4;1;?\\a\\e[?1004$p\\eP$qm\\e\\\\\\e[18t\\e[14t";
-  await lab.type("stayed", `stty -echo; printf '${questions}'; sleep 1; read -t 1 -n 10000 -d '' got; stty echo; echo as''ked\n`);
+  await lab.type("stayed", `stty -echo; printf '${questions}'; read -t 20 -n 1 -d '' got; sleep 1; read -t 1 -n 10000 -d '' got; stty echo; echo as''ked\n`);
   await lab.shows("returned", /asked$/m);
   await lab.type("stayed", NOTHING);
   proxy.cut();
@@ -125,7 +125,7 @@ test("a terminal query is answered once", async ({ lab }) => {
   await lab.open("one");
   await lab.open("two");
   await lab.open("viewer", { mode: "view" });
-  await lab.type("one", "clear; printf '\\e[c'; IFS= read -t 2 -s -n 1000 -d '' got; printf '%q\\n' \"$got\" | cat -v\n");
+  await lab.type("one", "clear; stty -echo; printf '\\e[c'; IFS= read -t 20 -s -n 1 -d '' first; IFS= read -t 2 -s -n 1000 -d '' got; stty echo; printf '%q\\n' \"$first$got\" | cat -v\n");
   await lab.shows("one", /\$'\\E\[\?[\d;]+c'$/m);
 });
 

@@ -6,7 +6,7 @@ import { Server } from "../kit/server.js";
 
 // Promises: N3.
 test("a hundred cuts at random moments double no byte and lose none", async ({ lab }) => {
-  test.setTimeout(150_000);
+  test.setTimeout(300_000);
   const proxy = await lab.proxy();
   await lab.exec(
     "printf '%s\\n' 'for i in $(seq 1 100000); do' 'printf \"%06d \\e[3%dm%s\\e[0m größe\\n\" $i $((i % 8)) $RANDOM$RANDOM' " +
@@ -23,7 +23,7 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
     const made = proxy.made;
     // In the upgrade's response headers, in the frames before `ready`, or anywhere in the output.
     proxy.cutAfter(Math.floor(Math.random() * (cuts % 2 ? 600 : 6000)));
-    await expect.poll(() => proxy.made, { timeout: 15_000, intervals: [5] }).toBeGreaterThan(made);
+    await expect.poll(() => proxy.made, { timeout: 40_000, intervals: [5] }).toBeGreaterThan(made);
   }
   proxy.cutAfter(Infinity);
   await lab.exec("touch /tmp/enough");
@@ -40,14 +40,14 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
 
 // Promises: N4.
 test("a page that does not read delays no other client, and later shows the same screen", async ({ lab }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(240_000);
   const proxy = await lab.proxy();
   await lab.open("stayed");
   await lab.open("stalled", { proxy });
   proxy.stall();
   const before = await lab.in(({ kit }) => kit.shown.stalled.terminal.offset);
   await lab.type("stayed", "seq 1 600000; echo all of it\n");
-  await lab.shows("stayed", /^all of it$/m, 45_000);
+  await lab.shows("stayed", /^all of it$/m, 90_000);
   expect(await lab.in(({ kit }) => kit.shown.stalled.terminal.offset)).toBe(before);
   proxy.go();
   await lab.shows("stalled", /^all of it$/m);
@@ -56,7 +56,7 @@ test("a page that does not read delays no other client, and later shows the same
 
 // Promises: N4.
 test("a slow page buffers no more than its limit, and sees the end", async ({ lab }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(240_000);
   await lab.open("one", { unparsedMax: 256 * 1024 });
   await lab.in(({ kit }) => {
     const { xterm, addon } = kit.shown.one;
@@ -74,7 +74,7 @@ test("a slow page buffers no more than its limit, and sees the end", async ({ la
     addon.terminal.on("state", (state: string) => (kit.pauses += state === "paused" ? 1 : 0));
   });
   await lab.type("one", "head -c 10000000 /dev/zero | tr '\\0' x | fold -w 79; echo; echo all of it\n");
-  await lab.shows("one", /^all of it$/m, 50_000);
+  await lab.shows("one", /^all of it$/m, 90_000);
   const { maxUnparsed, pauses } = await lab.in(({ kit }) => ({ maxUnparsed: kit.maxUnparsed, pauses: kit.pauses }));
   expect(pauses).toBeGreaterThan(0);
   // The limit, one message, and a snapshot.

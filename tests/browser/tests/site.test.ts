@@ -25,7 +25,7 @@ const test = base.extend<{ findings: string[] }, { site: Site }>({
       await use({ folder, pages });
       rmSync(folder, { recursive: true });
     },
-    { scope: "worker", timeout: 60_000 },
+    { scope: "worker", timeout: 180_000 },
   ],
   findings: async ({ page }, use) => {
     const findings: string[] = [];

@@ -43,7 +43,7 @@ assert.deepEqual(many.map((one) => one.stdout), [...Array(16).keys()].map((n) =>
 // A timeout ends the command with everything that it started, and the run continues.
 const begun = performance.now()
 const late = await sandbox.exec('echo first; sleep 4246 & sleep 4246', 1)
-assert.ok(performance.now() - begun < 10_000)
+assert.ok(performance.now() - begun < 60_000)
 assert.deepEqual([late.exitCode !== 0, late.stdout], [true, 'first\n'])
 assert.equal((await sandbox.exec('pgrep -c sleep')).stdout, '0\n')
 

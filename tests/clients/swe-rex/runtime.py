@@ -33,7 +33,7 @@ logging.disable(logging.CRITICAL)
 
 def runtime(sandbox, key):
     host = f"{os.environ['ISOLET_URL']}/v1/swerex/{sandbox}"
-    return RemoteRuntime(host=host, auth_token=key, timeout=10)
+    return RemoteRuntime(host=host, auth_token=key, timeout=60)
 
 
 async def raises(kind, call, words=""):

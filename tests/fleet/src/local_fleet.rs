@@ -262,7 +262,8 @@ impl LocalFleet {
                 let reply = sandbox.http.try_send("POST", &path, Some(body.as_bytes())).ok();
                 let is_early = reply.as_ref().is_some_and(|reply| {
                     let code = reply.error();
-                    reply.status == 409 && code != "moving" || code == "node_unreachable"
+                    let is_away = ["node_unreachable", "suspended"].contains(&&*code);
+                    reply.status == 409 && code != "moving" || is_away
                 });
                 (!is_early).then_some(reply)
             })

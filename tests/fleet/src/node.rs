@@ -5,7 +5,7 @@ use crate::cut::{Cut, CutDirection};
 use crate::delay::EtcdDelay;
 use crate::namespace::NetworkNamespace;
 use crate::store_fault::{StoreFailure, StoreFault};
-use isolet_kit::{Http, Options, SOON, Sandbox, Server, Traces, wait_until};
+use isolet_kit::{Http, LONG, Options, Sandbox, Server, Traces, wait_until};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl LocalNode {
 
     /// Waits until this node knows `count` nodes that accept sandboxes.
     pub(crate) fn wait_until_all_are_ready(&self, count: usize) {
-        wait_until("all nodes are ready", SOON, || {
+        wait_until("all nodes are ready", LONG, || {
             let list = self.http().get("/v1/nodes").expect(200).json();
             let all = list["nodes"].as_array().expect("a list").clone();
             let ready = all.iter().filter(|node| node["state"] == "ready").count();

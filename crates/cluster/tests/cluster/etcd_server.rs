@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -153,10 +155,16 @@ impl Drop for EtcdServer {
     }
 }
 
-/// Two ports that were free just now.
+/// Two ports that are free at the moment. They lie below the range from which the kernel takes those of
+/// clients, so that no connection uses one before etcd does, or while it is restarted.
 fn free_ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // The tests that run at the same time are other processes.
+    let first = u16::try_from(std::process::id() % 125).unwrap() * 8;
+    let next = || 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 1000;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let find = || std::iter::repeat_with(next).take(1000).find(is_free);
+    [(); 2].map(|()| find().expect("a free port"))
 }
 
 /// A program of Debian's packages `etcd-server` and `etcd-client`, unpacked or installed.
@@ -167,7 +175,7 @@ fn program(name: &str) -> PathBuf {
 
 /// Waits until a condition holds.
 pub(crate) async fn wait_until(what: impl Fn() -> String, holds: impl AsyncFn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds().await {
         assert!(Instant::now() < end, "waited in vain for {}", what());
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -85,14 +85,14 @@ impl Node {
     /// Waits for a state of the membership.
     pub(crate) async fn wait_for(&self, is_it: impl Fn(&MemberState) -> bool) -> MemberState {
         let mut states = self.membership.state();
-        let waited = tokio::time::timeout(Duration::from_secs(30), states.wait_for(|s| is_it(s)));
+        let waited = tokio::time::timeout(Duration::from_secs(60), states.wait_for(|s| is_it(s)));
         *waited.await.expect("the state").unwrap()
     }
 
     /// Waits until the nodes are as expected.
     pub(crate) async fn wait_for_members(&self, are_they: impl Fn(&Members) -> bool) -> Members {
         let mut all = self.membership.members();
-        let waited = tokio::time::timeout(Duration::from_secs(30), all.wait_for(|m| are_they(m)));
+        let waited = tokio::time::timeout(Duration::from_secs(60), all.wait_for(|m| are_they(m)));
         waited.await.expect("the nodes").unwrap().clone()
     }
 

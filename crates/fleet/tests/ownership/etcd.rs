@@ -4,6 +4,7 @@ use isolet_kit::{SOON, wait_until};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
 /// Where `make test` unpacks Debian's packages.
@@ -58,9 +59,15 @@ fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// A port that was free just now.
+/// A port that is free at the moment. It lies below the range from which the kernel takes those of
+/// clients, so that no connection uses it before its server.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // The tests that run at the same time are other processes.
+    let first = u16::try_from(std::process::id() % 125).unwrap() * 8;
+    let next = || 11_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 1000;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(next).take(1000).find(is_free).expect("a free port")
 }
 
 /// A program of Debian's packages `etcd-server` and `etcd-client`, unpacked or installed.

@@ -18,10 +18,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The lifetime of leases in these tests, in seconds: the shortest.
+/// The lifetime of leases whose end a test waits for, in seconds: the shortest.
 const TTL_S: u64 = 5;
-/// Long enough for a lease to end and a sandbox to be frozen.
-pub(crate) const LEASE_ENDS: Duration = Duration::from_secs(3 * TTL_S);
+/// That of a lease that must not end, in seconds.
+const LONG_TTL_S: u64 = 60;
+/// Long enough for a lease to end and a sandbox to be frozen, on a busy machine too.
+pub(crate) const LEASE_ENDS: Duration = Duration::from_secs(12 * TTL_S);
 /// The name of the node under test.
 const NODE: &str = "first";
 
@@ -48,8 +50,17 @@ impl Fixture {
         Self::with(Options::new(), "")
     }
 
+    /// A node with a lease that is longer than a busy machine takes for a restart.
+    pub(crate) fn with_long_lease() -> Self {
+        Self::build(Options::new(), "", LONG_TTL_S)
+    }
+
     /// A node with more lines in the table `[cluster]`.
     pub(crate) fn with(options: Options, more: &str) -> Self {
+        Self::build(options, more, TTL_S)
+    }
+
+    fn build(options: Options, more: &str, ttl_s: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let etcd = EtcdServer::start();
         let wire = Wire::to(etcd.port);
@@ -58,7 +69,7 @@ impl Fixture {
         let config = format!(
             "[cluster]\netcd = [\"http://127.0.0.1:{}\"]\nnode = \"{NODE}\"\n\
              advertise = \"127.0.0.1:{port}\"\nlisten = \"127.0.0.1:{port}\"\n\
-             peer_dir = \"{}\"\nlease_ttl_s = {TTL_S}\nstore = true\n{more}\n",
+             peer_dir = \"{}\"\nlease_ttl_s = {ttl_s}\nstore = true\n{more}\n",
             wire.port,
             peer_dir.display()
         );

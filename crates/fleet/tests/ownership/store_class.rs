@@ -55,7 +55,7 @@ fn a_sandbox_of_a_node_without_etcd_is_suspended_and_resumed() {
 /// Promises: FL2.
 #[test]
 fn a_restart_within_the_lease_changes_nothing() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::with_long_lease();
     let counting = fixture.counting("box", "store");
     fixture.waits_for_phase(&counting, "running");
     let phase = fixture.phase(&counting).expect("it is recorded");

@@ -69,7 +69,7 @@ fn a_sandbox_is_created_in_the_network_of_its_veth_without_privileges_over_it() 
     for name in ["a", "bc"] {
         let sandbox = SandboxHandle::open(&fixture.config, name);
         sandbox.kill().expect("killed");
-        assert!(sandbox.wait_empty(Duration::from_secs(5)));
+        assert!(sandbox.wait_empty(Duration::from_secs(20)));
         sandbox.remove().expect("removed");
     }
     for _ in 0..2 {

@@ -14,13 +14,13 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
     let said = says(&network, &tries(&places));
     assert_eq!(said, format!("{HOST} {PUBLIC}\n{HOST} {OTHER}"));
     let udp = format!(
-        "import socket\nit = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nit.settimeout(3)\n\
+        "import socket\nit = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nit.settimeout(20)\n\
          it.sendto(b'well', ('{PUBLIC}', 82))\nprint(it.recv(99).decode())"
     );
     assert_eq!(says(&network, &udp), format!("{HOST} well"));
     let ping = format!(
         "import socket\nit = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1)\n\
-         it.settimeout(3)\nit.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]) + b'x' * 3000, ('{PUBLIC}', 0))\n\
+         it.settimeout(20)\nit.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]) + b'x' * 3000, ('{PUBLIC}', 0))\n\
          print(len(it.recv(9999)))"
     );
     // Longer than one packet, so it is fragmented.

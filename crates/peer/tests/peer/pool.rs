@@ -72,7 +72,7 @@ async fn requests_of_a_node_have_a_limit() {
     let server = TestServer::start(&fleet.node("node-1")).await;
     let limits = PoolLimits {
         requests_per_node: 2,
-        connect: Duration::from_millis(300),
+        connect: Duration::from_secs(2),
         ..PoolLimits::default()
     };
     let client: Pool = PeerPool::new(fleet.node("node-2"), limits);

@@ -156,13 +156,19 @@ async def test_output_of_background_jobs_is_separate(sandbox: AsyncSandbox) -> N
 async def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.shell() as shell:
-            command = await shell.start("for i in $(seq 1 600); do echo line $i; sleep 0.002; done")
-            text, offsets = "", []
-            async for piece in command:
-                offsets.append((piece.offset, len(piece.data)))
-                before, text = len(text), text + piece.text
-                if before // 1400 != len(text) // 1400:
-                    relay.cut()
+            # It waits three times for a client that is slow, so that there are as many cuts at least.
+            wait = "case $i in 150|300|450) until [ -e line-$i ]; do sleep 0.01; done; esac"
+            command = await shell.start(f"for i in $(seq 1 600); do echo line $i; sleep 0.002; {wait}; done")
+            text, offsets, waits = "", [], [150, 300, 450]
+            async with AsyncIsolet() as direct:
+                async for piece in command:
+                    offsets.append((piece.offset, len(piece.data)))
+                    before, text = len(text), text + piece.text
+                    if before // 1400 != len(text) // 1400:
+                        relay.cut()
+                    if waits and f"line {waits[0]}\n" in text:
+                        relay.cut()
+                        await direct.sandbox(sandbox.id).write_file(f"line-{waits.pop(0)}", "")
             assert text == "".join(f"line {number}\n" for number in range(1, 601))
             assert (await command.result()).stdout == text
             begins = [begin for begin, _ in offsets]

@@ -159,11 +159,16 @@ async def test_a_terminal_continues_at_the_same_byte_after_a_lost_connection(
 ) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.terminal() as terminal:
-            await terminal.write('for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done; exit 0\n')
+            lines = 'for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done'
+            # It ends after the last cut, however late that is.
+            await terminal.write(f"{lines}; until [ -e go ]; do sleep 0.01; done; exit 0\n")
             shown, again, next_offset, cuts = "", 0, None, [20, 60, 100, 140]
             async for event in terminal:
                 if isinstance(event, TerminalAttached):
                     again += event.reconnected
+                    if again == 4:
+                        async with AsyncIsolet() as direct:
+                            await direct.sandbox(sandbox.id).write_file("go", "")
                 assert not isinstance(event, TerminalSnapshot)
                 if isinstance(event, TerminalOutput):
                     assert next_offset in (None, event.offset)

@@ -36,7 +36,7 @@ def test_an_abandoned_stream_is_freed_at_once(sandbox: Sandbox) -> None:
         for _ in sandbox.stream_file("large"):
             break
         open_now = 0
-        for _ in range(100):
+        for _ in range(400):
             # The client's connections that carry a response.
             pool = sandbox._connection._http._transport._pool  # type: ignore[attr-defined]
             open_now = sum(not one.is_idle() for one in pool.connections)
@@ -263,7 +263,7 @@ def test_a_command_whose_response_is_lost_is_not_sent_twice(server: object, rela
         def lose() -> None:
             try:
                 sandbox.session("default").exec(
-                    "echo x >>ran; touch begun; sleep 0.3", keep_running=True
+                    "echo x >>ran; touch begun; until [ -e go ]; do sleep 0.01; done", keep_running=True
                 )
             except Exception as error:
                 task_error.append(error)
@@ -276,6 +276,7 @@ def test_a_command_whose_response_is_lost_is_not_sent_twice(server: object, rela
         relay.cut()
         task.join()
         assert [getattr(error, "code", None) for error in task_error] == ["cut"]
+        sandbox.write_file("go", "")
         assert sandbox.exec("cat ran").stdout == "x\n"
 
 

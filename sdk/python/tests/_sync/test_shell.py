@@ -157,13 +157,19 @@ def test_output_of_background_jobs_is_separate(sandbox: Sandbox) -> None:
 def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.shell() as shell:
-            command = shell.start("for i in $(seq 1 600); do echo line $i; sleep 0.002; done")
-            text, offsets = "", []
-            for piece in command:
-                offsets.append((piece.offset, len(piece.data)))
-                before, text = len(text), text + piece.text
-                if before // 1400 != len(text) // 1400:
-                    relay.cut()
+            # It waits three times for a client that is slow, so that there are as many cuts at least.
+            wait = "case $i in 150|300|450) until [ -e line-$i ]; do sleep 0.01; done; esac"
+            command = shell.start(f"for i in $(seq 1 600); do echo line $i; sleep 0.002; {wait}; done")
+            text, offsets, waits = "", [], [150, 300, 450]
+            with Isolet() as direct:
+                for piece in command:
+                    offsets.append((piece.offset, len(piece.data)))
+                    before, text = len(text), text + piece.text
+                    if before // 1400 != len(text) // 1400:
+                        relay.cut()
+                    if waits and f"line {waits[0]}\n" in text:
+                        relay.cut()
+                        direct.sandbox(sandbox.id).write_file(f"line-{waits.pop(0)}", "")
             assert text == "".join(f"line {number}\n" for number in range(1, 601))
             assert command.result().stdout == text
             begins = [begin for begin, _ in offsets]

@@ -160,11 +160,16 @@ def test_a_terminal_continues_at_the_same_byte_after_a_lost_connection(
 ) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.terminal() as terminal:
-            terminal.write('for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done; exit 0\n')
+            lines = 'for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done'
+            # It ends after the last cut, however late that is.
+            terminal.write(f"{lines}; until [ -e go ]; do sleep 0.01; done; exit 0\n")
             shown, again, next_offset, cuts = "", 0, None, [20, 60, 100, 140]
             for event in terminal:
                 if isinstance(event, TerminalAttached):
                     again += event.reconnected
+                    if again == 4:
+                        with Isolet() as direct:
+                            direct.sandbox(sandbox.id).write_file("go", "")
                 assert not isinstance(event, TerminalSnapshot)
                 if isinstance(event, TerminalOutput):
                     assert next_offset in (None, event.offset)

@@ -6,8 +6,11 @@ use isolet_kit::process::TERM;
 use isolet_kit::{Pty, SOON, Server, wait_until};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// A third of the time for which a client says nothing about an outage: what takes longer on the side
+/// of the server proves nothing about the client.
+const AT_ONCE: Duration = Duration::from_millis(500);
 /// The keys that detach.
 const LEAVE: &str = "\x1c\x04";
 
@@ -66,6 +69,8 @@ fn a_detached_client_gets_the_reattach_command_and_finds_the_same_screen() {
     pty.line("kept=1; echo se''en", "seen\r\n");
     // The first of the two detach keys alone reaches the program after a moment.
     pty.line("sleep 100", "sleep 100");
+    // Before the program runs, it would reach only bash.
+    wait_until("it runs", SOON, || (!server.processes("sleep").is_empty()).then_some(()));
     pty.type_in("\x1c");
     pty.sees("Quit");
     pty.type_in(LEAVE);
@@ -134,12 +139,15 @@ fn attach_waits_for_a_killed_server_and_loses_or_repeats_no_byte() {
     let mut server = Server::start();
     let mut pty = attach(&server, &["a"]);
     // On a loaded machine it may reconnect too late for that and redraw the screen.
+    let mut shortest = Duration::MAX;
     let back_at_once = (0..5).any(|round| {
         let from = pty.seen.len();
         let text =
             format!("for i in {{1..400}}; do echo line-{round}-$i-; sleep 0.005; done; echo en''d");
         pty.line(&text, &format!("line-{round}-20-"));
+        let begun = Instant::now();
         server.restart();
+        shortest = shortest.min(begun.elapsed());
         pty.sees_after(from, "end\r\n");
         let text = String::from_utf8_lossy(&pty.seen[from..]).into_owned();
         if text.contains("connection lost") {
@@ -151,9 +159,10 @@ fn attach_waits_for_a_killed_server_and_loses_or_repeats_no_byte() {
         }
         true
     });
-    assert!(back_at_once);
+    assert!(back_at_once || shortest > AT_ONCE, "no outage was seamless, as of {shortest:?}");
+    let from = pty.seen.len();
     server.kill();
-    pty.sees("connection lost");
+    pty.sees_after(from, "connection lost");
     // Input during the outage is not typed into the new connection.
     pty.type_in("echo bli''nd\r");
     server.launch();
@@ -343,6 +352,12 @@ fn after_an_outage_the_screen_in_vim_is_the_same_cell_by_cell() {
     pane.type_in("7Gohalf a line");
     let before = pane.sees("half a line");
     server.restart();
+    // On a loaded machine the outage is long, and what is typed before its end is not sent.
+    wait_until("the client is back", SOON, || {
+        let list = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
+        let clients = list[0]["clients"].as_array().map_or(0, Vec::len);
+        (clients == 1 && pane.screen() == before).then_some(())
+    });
     pane.type_in("!");
     let short = pane.sees("half a line!");
     pane.type_in("\x7f");

@@ -2,7 +2,7 @@
 //! a terminal, and errors.
 
 use crate::programs::{ProgramOutput, run};
-use isolet_kit::{SOON, Server, wait_until};
+use isolet_kit::{LONG, SOON, Server, wait_until};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
@@ -380,7 +380,11 @@ fn a_first_start_says_why_it_takes_a_while() {
     // does.
     std::fs::remove_file(server.data().join("image")).expect("is a link");
     for _ in 0..2 {
-        server.launch();
+        server.launch_with("ISOLET_LOG_JSON", "0");
+        wait_until("the server answers", LONG, || {
+            let reply = server.client(None).try_send("GET", "/health", None).ok()?;
+            (reply.status == 200).then_some(())
+        });
         server.stop();
     }
     let log = server.log();

@@ -6,6 +6,7 @@ use isolet_kit::{SOON, Server, Value, programs, wait_until};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// What `isolet doctor --json` printed.
 struct Diagnosis {
@@ -33,9 +34,15 @@ impl Diagnosis {
     }
 }
 
-/// A port that is free at the moment.
+/// A port that is free at the moment. It lies below the range from which the kernel takes ports for
+/// clients, and above that of the servers of tests, so that nothing else takes it before its use.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("binds").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // The tests that run at the same time are other processes.
+    let first = u16::try_from(std::process::id() % 70).expect("small") * 10;
+    let ports = || NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut all = std::iter::repeat_with(ports).take(700).map(|next| 32_000 + (first + next) % 700);
+    all.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 /// Runs the doctor after `setup`, a shell script in a new mount namespace. `$DATA` is the data

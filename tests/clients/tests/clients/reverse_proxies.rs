@@ -8,7 +8,6 @@ use isolet_kit::{
 };
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -65,9 +64,7 @@ impl Site {
         let text = replaced(&text, CERTIFICATE, &certificate.display().to_string());
         let text = replaced(&text, KEY, &key.display().to_string());
         let text = replaced(&text, UPSTREAM, &format!("127.0.0.1:{}", server.port()));
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = free.local_addr().expect("its address").port();
-        drop(free);
+        let port = crate::doctor::free_port();
         let log = fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = wrap(folder.path(), port, text);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());

@@ -1,7 +1,7 @@
 //! The shipped unit under a real systemd, across restarts.
 
 use crate::programs::{ProgramOutput, checkout, run};
-use isolet_kit::{SOON, process, programs, test_directory, wait_until};
+use isolet_kit::{LONG, SOON, process, programs, test_directory, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ impl Systemd {
             .spawn()
             .expect("bash starts");
         let mut own = Self { outer, init: 0, group, state };
-        wait_until("systemd is up", SOON, || {
+        wait_until("systemd is up", LONG, || {
             if let Some(status) = own.outer.try_wait().expect("its child") {
                 panic!("systemd.sh ended with {status}");
             }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -160,7 +160,7 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
                 sandbox.delete();
             }
         });
-        each_writes(100);
+        each_writes(30);
         // In the middle of a command whose shell cannot be saved now.
         let busy = json!({"command": "x=kept; sleep 3; echo ended"});
         let path = plain[0].path("/sessions/s/exec");
@@ -344,6 +344,33 @@ fn is_frozen(server: &Server) -> bool {
     texts.into_iter().any(|text| text.trim() == "1")
 }
 
+/// Kills the backup, or the server, while a sandbox is frozen for a backup. On a busy machine the backup
+/// may be over before this thread has seen that: then it is begun again.
+fn kill_while_frozen(
+    server: &mut Server,
+    target: &Path,
+    mut kill: impl FnMut(&mut Server, &mut Child),
+) {
+    wait_until("a backup is killed while a sandbox is frozen", LONG, || {
+        let mut command = server.program();
+        command.arg("backup").arg(target).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut child = command.spawn().expect("starts");
+        let is_seen = wait_until("it is frozen, or the backup has ended", LONG, || {
+            let has_ended = child.try_wait().expect("its child").is_some();
+            if is_frozen(server) { Some(true) } else { has_ended.then_some(false) }
+        });
+        if is_seen {
+            kill(server, &mut child);
+        }
+        if child.wait().expect("ends").success() {
+            fs::remove_dir_all(target).expect("it is complete");
+            return None;
+        }
+        assert!(is_seen, "the backup failed");
+        Some(())
+    });
+}
+
 /// A sandbox that stood still for a backup would stand still for ever when the program that must
 /// let it continue is killed.
 /// Promises: F48.
@@ -355,28 +382,22 @@ fn a_frozen_sandbox_continues_when_the_backup_or_the_server_is_killed() {
     let folder = tempfile::tempdir().expect("a directory");
     for kills_server in [false, true, true] {
         let target = folder.path().join("backup");
-        let mut command = server.program();
-        command.arg("backup").arg(&target).stderr(Stdio::null()).stdin(Stdio::null());
-        let mut child = command.spawn().expect("starts");
-        wait_until("it is frozen", SOON, || is_frozen(&server).then_some(()));
-        if kills_server {
-            server.restart();
-        } else {
-            child.kill().expect("it is ours");
-        }
-        assert!(!child.wait().expect("ends").success());
+        kill_while_frozen(&mut server, &target, |server, child| {
+            if kills_server {
+                server.restart();
+            } else {
+                child.kill().expect("it is ours");
+            }
+        });
         assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
         assert!(!is_frozen(&server) && !exists(&target));
     }
     // Without a server, a process of the backup freezes the sandbox, and must thaw it.
     for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
         server.stop();
-        let mut command = server.program();
-        command.arg("backup").arg(folder.path().join("backup"));
-        let mut child = command.stderr(Stdio::null()).stdin(Stdio::null()).spawn().expect("starts");
-        wait_until("it is frozen", SOON, || is_frozen(&server).then_some(()));
-        process::signal(i32::try_from(child.id()).expect("small"), signal);
-        assert!(!child.wait().expect("ends").success());
+        kill_while_frozen(&mut server, &folder.path().join("backup"), |_, child| {
+            process::signal(i32::try_from(child.id()).expect("small"), signal);
+        });
         wait_until("it continues", SOON, || (!is_frozen(&server)).then_some(()));
         server.launch();
         assert_eq!(sandbox.says("cat /workspace/f"), "acked\n", "{signal:?}");

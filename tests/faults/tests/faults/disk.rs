@@ -7,7 +7,6 @@ use isolet_kit::{
 use std::fs;
 use std::io::Write as _;
 use std::process::Command;
-use std::time::Duration;
 
 /// Disk limit of the sandbox; it may use at most this much on the host.
 const DISK_MIB: u64 = 64;
@@ -70,7 +69,8 @@ fn f22_a_full_disk_affects_one_sandbox_which_can_be_emptied_and_deleted() {
                 "keptx\n"
             );
             sandbox.exec(fill);
-            quickly("a delete of a full sandbox", Duration::from_secs(10), || sandbox.delete());
+            // One that waits longer than the server does is answered with 504.
+            sandbox.delete();
             server.wait_until_tidy();
         });
     }

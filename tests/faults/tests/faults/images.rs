@@ -118,7 +118,7 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     let registry = Registry::start();
     let host = registry.host();
     let config = format!("[images]\nregistries = [\"{host}\"]\nidle_s = 1\npull_timeout_s = 2\n");
-    let server = Options::new().config(&config).start();
+    let mut server = Options::new().config(&config).start();
     let http = server.http();
     let mut rows = Rows::new();
     for (what, layer) in [
@@ -150,6 +150,10 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
         }
     }
     drop(rows);
+    // The short limits are meant for the faults.
+    let config = format!("[images]\nregistries = [\"{host}\"]\n");
+    fs::write(server.data().with_file_name("isolet.toml"), config).expect("writes");
+    server.restart();
     let name = registry.has("app", Image::new(&[busybox().bytes()], &json!({})));
     http.post("/v1/images/pull", &json!({"image": name})).expect(200);
     let sandbox = server.sandbox_with(&json!({"image": name}));

@@ -1,19 +1,15 @@
 //! What a tenant does to its own sandbox: limits hold, neighbours do not notice, and deleting
 //! works.
 
-use isolet_kit::{Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until};
+use isolet_kit::{Reply, Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-/// The duration of the slowest of several commands in another sandbox.
-fn slowest(sandbox: &Sandbox) -> Duration {
+/// Another sandbox goes on: its commands run, one after the other.
+fn goes_on(sandbox: &Sandbox) {
     let mut shell = sandbox.shell();
-    let one = |_| {
-        let begin = Instant::now();
-        shell.run("echo on").is("on\n", 0);
-        begin.elapsed()
-    };
-    (0..50).map(one).max().unwrap_or_default()
+    for _ in 0..50 {
+        quickly("the neighbour's command", SOON, || shell.run("echo on").is("on\n", 0));
+    }
 }
 
 #[test]
@@ -67,11 +63,7 @@ fn f19_memory_beyond_the_limit_ends_only_the_tenants_process() {
         rows.row(name, || {
             let answer = std::thread::scope(|scope| {
                 let eats = scope.spawn(|| sandbox.exec(text));
-                let worst = slowest(&other);
-                assert!(
-                    worst < Duration::from_secs(1),
-                    "the neighbour's slowest command took {worst:?}"
-                );
+                goes_on(&other);
                 eats.join().expect("it is answered")
             });
             if name != "many at once" {
@@ -119,12 +111,9 @@ fn heavy_f21_a_fork_bomb_is_limited_and_deleted() {
             wait_until("it has spread", SOON, || {
                 (sandbox.info()["usage"]["pids"].as_u64() > Some(100)).then_some(())
             });
-            let worst = slowest(&other);
-            assert!(
-                worst < Duration::from_secs(2),
-                "the neighbour's slowest command took {worst:?}"
-            );
-            quickly("its delete", Duration::from_secs(5), || sandbox.delete());
+            goes_on(&other);
+            // One that waits longer than the server does is answered with 504.
+            sandbox.delete();
             other.delete();
             server.healthy();
         });
@@ -138,7 +127,7 @@ fn processes_hidden_from_their_parent_end_with_the_sandbox() {
                   sleep 1000 & kill -STOP $!; (trap '' TERM HUP INT; exec sleep 1000) & :";
     sandbox.command("s", hiders);
     sandbox.exec("setsid sleep 1000 >/dev/null 2>&1 & echo up");
-    quickly("its delete", Duration::from_secs(5), || sandbox.delete());
+    sandbox.delete();
     server.wait_until_tidy();
     assert!(server.processes("sleep").is_empty());
     server.healthy();
@@ -172,6 +161,13 @@ fn take_away(group: &Path) {
     });
 }
 
+/// A command is refused: it finds that a cgroup is missing, unless that was noticed a moment before.
+#[track_caller]
+fn refused(reply: &Reply) {
+    let is_known = reply.status == 409 && reply.error() == "sandbox_failed";
+    assert!(reply.status == 503 || is_known, "{}: {}", reply.status, reply.text());
+}
+
 /// Promises: F30.
 #[test]
 fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
@@ -196,10 +192,10 @@ fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
                 let named = own[at].display().to_string();
                 match touch {
                     "read" => drop(hurt.info()),
-                    "exec" => drop(hurt.post("/exec", &json!({"command": "true"})).expect(503)),
-                    "shell" => drop(
-                        hurt.post("/sessions/new/exec", &json!({"command": "true"})).expect(503),
-                    ),
+                    "exec" => refused(&hurt.post("/exec", &json!({"command": "true"}))),
+                    "shell" => {
+                        refused(&hurt.post("/sessions/new/exec", &json!({"command": "true"})));
+                    }
                     _ => {}
                 }
                 if touch != "delete" {

@@ -97,7 +97,8 @@ fn kill_at(server: &mut Server, point: &str, victim: Victim, copied: &mut Copied
             std::thread::sleep(Duration::from_millis(2));
         }
         work.join().expect("the operations end");
-        reached
+        // The operations may have ended before this thread looked again.
+        reached || passes(server, point) > before
     });
     server.kill();
     server.launch();

@@ -142,10 +142,13 @@ fn f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
     }
     drop(rows);
     let before = counts(&prober);
-    wait_until("it goes on", LONG, || (counts(&prober)[2] > before[2]).then_some(()));
-    let [tries, got, reached] = counts(&prober);
+    // On a busy machine it has probed little so far.
+    let [tries, got, reached] = wait_until("it goes on", LONG, || {
+        let now = counts(&prober);
+        (now[0] > 500 && now[2] > 50 && now[2] > before[2]).then_some(now)
+    });
     println!("{tries} tries at what is closed, {got} got through; {reached} at what is open did");
-    assert!(tries > 500 && got == 0 && reached > 50, "{tries} {got} {reached}");
+    assert!(got == 0, "{tries} {got} {reached}");
     let arrived = internet.arrived();
     let closed = arrived.iter().any(|it| it.contains(&OTHER.to_string()) || it.ends_with(" 7000"));
     assert!(!closed, "{arrived:?}");

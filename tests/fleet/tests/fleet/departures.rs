@@ -58,8 +58,8 @@ fn a_departure_that_etcd_does_not_record_for_over_a_minute_loses_nothing() {
     fleet.create_of_class_on("a", "node", "node").says("echo kept >/workspace/file");
     let server = &mut fleet.node_mut("a").server;
     server.kill();
-    // Time to end etcd in.
-    server.launch_with("ISOLET_FAILPOINTS", "depart.pushed=delay(3000)");
+    // Time to end etcd in, after the slower of two sandboxes has come as far.
+    server.launch_with("ISOLET_FAILPOINTS", "depart.pushed=delay(8000)");
     server.wait_until_ready();
     let movers = ["store", "node"].map(|id| fleet.move_in_background("c", id, "b"));
     let log_has =
@@ -70,10 +70,10 @@ fn a_departure_that_etcd_does_not_record_for_over_a_minute_loses_nothing() {
     let members = fleet.etcd().addresses().len();
     let etcd = fleet.etcd.as_mut().expect("a fleet");
     (0..members).for_each(|index| etcd.kill(index));
-    let begun = Instant::now();
     wait_until("both leave, and cannot say so", LONG, || {
         (log_has(&fleet, "and the fleet does not know it yet") == 2).then_some(())
     });
+    let begun = Instant::now();
     wait_until("etcd was away for over a minute", LONG, || {
         assert_eq!(fleet.node("a").held().len(), 2, "their files stay until then");
         (begun.elapsed() > AWAY).then_some(())

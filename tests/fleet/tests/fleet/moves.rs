@@ -5,9 +5,14 @@ use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, wait_until};
 
 fn fleet(evict_after_s: u64) -> LocalFleet {
     let config = "snapshot_every_s_min = 1\n".to_owned();
-    let options =
-        FleetOptions { has_store: true, evict_after_s, config, ..FleetOptions::default() };
-    LocalFleet::with(&options)
+    LocalFleet::with(&FleetOptions {
+        has_store: true,
+        evict_after_s,
+        config,
+        // No test here waits for its end, and a busy machine takes long for a restart.
+        lease_ttl_s: 30,
+        ..FleetOptions::default()
+    })
 }
 
 /// How many nodes hold files of sandboxes.
@@ -207,9 +212,9 @@ fn a_move_during_which_a_server_dies_leaves_one_whole_sandbox() {
             server.wait_until_ready();
             let through = fleet.node("c").sandbox(&id);
             let mover = fleet.move_in_background("c", &id, "b");
-            fleet.node_mut(victim).server.wait();
-            fleet.node_mut(victim).server.launch();
-            fleet.node_mut(victim).server.wait_until_ready();
+            let server = &mut fleet.node_mut(victim).server;
+            wait_until("it is killed", LONG, || server.has_ended().then_some(()));
+            server.launch();
             drop(mover.join().expect("no panic"));
             let kept = wait_until("it answers", LONG, || {
                 let reply = through
@@ -277,8 +282,11 @@ fn a_move_does_not_begin_the_lifetime_of_a_paused_sandbox() {
         assert_eq!(moved.status, status, "{}", moved.text());
         assert_eq!(fleet.owner(id).as_deref(), Some(node));
         // It began later, and its lifetime is as long.
-        let witness = json!({"id": "witness", "memory_mib": 64, "ttl_s": 1});
-        let witness = fleet.create_with(node, &witness);
+        let cordons = fleet.only_on(node);
+        let witness = fleet.node(node).sandbox("witness");
+        let spec = json!({"id": "witness", "memory_mib": 64, "ttl_s": 1});
+        witness.http.post("/v1/sandboxes", &spec).expect(201);
+        drop(cordons);
         wait_until("the time of another one is over", SOON, || {
             (witness.http.get(&witness.path("")).status == 404).then_some(())
         });

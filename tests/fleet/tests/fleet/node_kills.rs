@@ -58,7 +58,9 @@ fn a_killed_node_is_unreachable_until_it_is_back_and_its_processes_continue() {
 /// Promises: FL10, FL11.
 #[test]
 fn a_restart_of_everything_loses_nothing() {
-    let mut fleet = LocalFleet::with(&FleetOptions { has_store: true, ..FleetOptions::default() });
+    // The lease is longer than a busy machine takes to start everything.
+    let options = FleetOptions { has_store: true, lease_ttl_s: 30, ..FleetOptions::default() };
+    let mut fleet = LocalFleet::with(&options);
     // The last one is of the class `store`: it continues too, because the lease does.
     let ids = ["a", "b", "c", "stored"];
     let mut states = Vec::new();

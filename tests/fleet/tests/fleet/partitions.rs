@@ -3,7 +3,7 @@
 use crate::NODES;
 use crate::durable::answered;
 use isolet_fleet_tests::{CutDirection, FleetOptions, LocalFleet};
-use isolet_kit::{LONG, SOON, json, wait_until};
+use isolet_kit::{LONG, json, wait_until};
 
 fn fleet(has_store: bool) -> LocalFleet {
     let options = FleetOptions { has_store, lease_ttl_s: 5, ..FleetOptions::default() };
@@ -63,7 +63,7 @@ fn cut_from_etcd(directions: [CutDirection; 3]) {
         drop(cut);
         wait_until("it is a member again", LONG, || fleet.etcd().created_at(&live));
         let again = format!("again-{name}");
-        wait_until("it takes new sandboxes", SOON, || {
+        wait_until("it takes new sandboxes", LONG, || {
             let spec = json!({"id": again, "memory_mib": 64});
             (node.http().post("/v1/sandboxes", &spec).status == 201).then_some(())
         });

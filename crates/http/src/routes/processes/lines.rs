@@ -157,7 +157,6 @@ fn text(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn lines(wish: LineWish) -> Lines {
         Lines::matching(&wish).unwrap()
@@ -219,12 +218,11 @@ mod tests {
             assert!(compile(&pattern(bad)).is_err(), "{bad}");
         }
         let mut lines = lines(pattern("(x+x+)+y|(a|a)*b|[a-q][^u-z]{13}x"));
-        let began = std::time::Instant::now();
+        // A program that searches again and again would never end.
         for _ in 0..100 {
             lines.take(STDOUT, &vec![b'x'; 1 << 20]);
             assert!(lines.unfinished().is_none());
         }
         assert!(lines.open[0].len() <= LINE_BYTES_MAX);
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     }
 }

@@ -258,8 +258,10 @@ impl Copied {
         wait_until("each snapshot has its files, and nothing else is left", LONG, || {
             (server.snapshot_files().len() == all.len()).then_some(())
         });
-        let under_way = std::fs::read_dir(server.data().join("restores"));
-        assert_eq!(under_way.map_or(0, Iterator::count), 0, "no restore is under way");
+        wait_until("no restore is under way", LONG, || {
+            let under_way = std::fs::read_dir(server.data().join("restores"));
+            (under_way.map_or(0, Iterator::count) == 0).then_some(())
+        });
         for (id, sandbox, wanted) in all.iter().rev().take(restores) {
             let spec = json!({"snapshot": id, "snapshot_on_destroy": false});
             let copy = server.sandbox_with(&spec);
