@@ -118,9 +118,9 @@ mod tests {
     use serde_json::json;
 
     fn snapshot(name: &str, metadata: Value) -> SnapshotInfo {
-        let limits = json!({"memory_mib": 1, "cpu_millis": 1, "pids": 1});
+        let limits = json!({"memory_mib": 1, "cpu_millis": 1, "pids": 1, "disk_mib": 1});
         let info = json!({
-            "id": name, "name": name, "sandbox": "s", "metadata": metadata, "created_at_ms": 1,
+            "id": name, "name": name, "sandbox": "s", "trigger": "request", "metadata": metadata, "created_at_ms": 1,
             "expires_at_ms": null, "size_bytes": 1, "frozen_ms": 0.0, "image_resolved": "host",
             "image": "host", "limits": limits, "lost": [],
         });

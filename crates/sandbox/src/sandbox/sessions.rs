@@ -19,9 +19,11 @@ struct NewSession {
     incarnation: String,
 }
 
-/// Whether a stored answer is about this sandbox, and not an earlier one with the same id.
+/// Whether a stored answer counts for this sandbox: one about an earlier sandbox with the same id does
+/// not. The answer of another call counts, so that its key is refused for this one.
 fn made_in(answer: &str, name: &str) -> bool {
-    serde_json::from_str::<NewSession>(answer).is_ok_and(|made| made.incarnation == name)
+    let made = serde_json::from_str::<NewSession>(answer).ok();
+    made.is_none_or(|made| made.incarnation == name)
 }
 
 impl Sandbox {

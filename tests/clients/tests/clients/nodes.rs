@@ -108,12 +108,14 @@ impl Etcd {
     /// A node that does not run any more and owns a sandbox.
     fn lose_node(&self) {
         let record = json!({
-            "v": 1, "name": "gone", "identity": "x", "address": "127.0.0.1:1", "region": "eu",
-            "version": "1", "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
-            "load": {"memory_reserved_mib": 0, "disk_used_mib": 0, "sandboxes": 1, "running": 1},
+            "v": 1, "format": 1, "name": "gone", "identity": "x", "address": "127.0.0.1:1",
+            "region": "eu", "labels": {}, "version": "1", "limits_digest": "", "store": false,
+            "state": "ready", "started_at_ms": 1, "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
+            "load": {"memory_reserved_mib": 0, "disk_used_mib": 0, "sandboxes": 1, "running": 1, "images": []},
         });
         let owner = json!({
-            "v": 1, "node": "gone", "class": "node", "region": "eu", "reason": "spread", "claim": 1,
+            "v": 1, "node": "gone", "class": "node", "region": "eu", "reason": "spread",
+            "custody": "held", "claim": 1,
         });
         self.put(&[
             ("isolet/nodes/known/gone", &record.to_string()),

@@ -87,6 +87,7 @@ fn torn_down(server: &Server) {
 /// What an earlier version has left runs on after an upgrade, and nothing would have found it again.
 #[test]
 fn a_directory_of_an_earlier_version_is_refused_and_torn_down() {
+    let _world = net::World::new();
     let (mut server, id) = killed();
     let data = server.data();
     let format = fs::read(data.join("format")).expect("a new directory has it");
@@ -113,6 +114,7 @@ fn a_directory_of_an_earlier_version_is_refused_and_torn_down() {
 
 #[test]
 fn a_directory_with_another_number_is_refused_and_torn_down() {
+    let _world = net::World::new();
     let (mut server, id) = killed();
     let file = server.data().join("format");
     fs::write(&file, "2\n").expect("it is written");

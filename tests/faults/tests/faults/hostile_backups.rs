@@ -92,7 +92,7 @@ fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
                 fs::write(file, &bytes[..bytes.len() / 2]).expect("writes");
             }),
         ),
-        ("format 3", Box::new(|at| edit(at, "\"version\": 1", "\"version\": 3"))),
+        ("format 3", Box::new(|at| edit(at, "\"format\": 1", "\"format\": 3"))),
         ("manifest names", Box::new(|at| edit(at, "\"name\": \"", "\"name\": \"../../"))),
         (
             "names the sandbox",

@@ -197,7 +197,7 @@ fn quiet(data: &Path) -> Vec<PathBuf> {
             entry.path()
         });
     }
-    let own = ["identity", "version", "audit/key", "admin.sock", "network/links.sock"];
+    let own = ["identity", "format", "audit/key", "admin.sock", "network/links.sock"];
     quiet.extend(own.map(|name| data.join(name)));
     quiet
 }

@@ -181,7 +181,7 @@ mod tests {
             (one(json!({"env": {"A=": "b"}})), "env"),
             (one(json!({"metadata": {"a": "x".repeat(20_000)}})), "metadata"),
             (one(json!({"command_timeout_ms": 86_400_001_u64})), "command_timeout_ms"),
-            (one(json!({"life": {"ttl_s": 1, "ends_idle": true}})), "lifetime"),
+            (one(json!({"life": {"ttl_s": 1, "ends_idle": true, "across": false}})), "lifetime"),
             (one(json!({"file_access": {"write": ["../a"]}})), "file_access"),
             (json!([{"id": "a", "record": plain, "state": "*"}]), "session a"),
             (json!([{"id": "a", "record": plain, "state": state}]), "bytes"),
