@@ -11,7 +11,7 @@ use std::process::Command;
 const SPEAK: &str = "
 import socket, sys
 one = socket.socket(socket.AF_UNIX)
-one.settimeout(10)
+one.settimeout(60)
 one.connect(sys.argv[1])
 count = 0
 try:

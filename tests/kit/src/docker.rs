@@ -1,8 +1,8 @@
 //! Runs Debian's `docker-registry`: without authentication, with passwords, or with TLS.
 
-use crate::{Http, SOON, image, json, wait_until};
+use crate::{Http, SOON, free_port, image, json, wait_until};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -24,9 +24,7 @@ impl DockerRegistry {
     /// When the package `docker-registry` is not installed.
     #[must_use]
     pub fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = listener.local_addr().expect("a port");
-        drop(listener);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let folder = tempfile::tempdir().expect("a directory");
         let child = serve(folder.path(), address, "", "");
         Self { child, folder, address }

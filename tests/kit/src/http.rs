@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Limit of one read; longer than any test's command.
-const READ: Duration = Duration::from_secs(60);
+const READ: Duration = crate::LONG;
 
 /// A client of one server.
 #[derive(Debug, Clone)]
@@ -193,6 +193,19 @@ impl Http {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         answer
+    }
+}
+
+impl Http {
+    /// Sends raw bytes and returns the status line of the first answer; empty when the server
+    /// closes the connection without one.
+    #[must_use]
+    pub fn raw_status(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        let _ = stream.write_all(bytes);
+        let mut line = Vec::new();
+        let _ = BufReader::new(stream).read_until(b'\n', &mut line);
+        String::from_utf8_lossy(&line).trim_end().to_owned()
     }
 }
 

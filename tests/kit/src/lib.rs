@@ -17,6 +17,7 @@ pub mod internet;
 mod loop_disk;
 pub mod net;
 mod options;
+mod port;
 pub mod process;
 mod pty;
 mod rows;
@@ -37,6 +38,7 @@ pub use data_directory::{erase, share_image, test_directory};
 pub use http::{Event, Http, Reply, Stream};
 pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes, truncate};
 pub use options::Options;
+pub use port::free_port;
 pub use pty::Pty;
 pub use rows::Rows;
 pub use sandbox::Sandbox;
@@ -51,15 +53,15 @@ pub use tungstenite::Message;
 /// A WebSocket over a plain TCP connection.
 pub type Socket = tungstenite::WebSocket<std::net::TcpStream>;
 
-pub use wait::{quickly, wait_until};
+pub use wait::{quickly, wait_until, with_growing_limit};
 
 use std::time::Duration;
 
-/// Limit for anything that should happen immediately: a loaded machine with two cores needs far
-/// less, and a hang is still found early.
-pub const SOON: Duration = Duration::from_secs(20);
+/// Limit for anything that should happen immediately: a loaded machine with two cores, whose disk
+/// may take seconds for each synchronization, needs less, and a hang is still found early.
+pub const SOON: Duration = Duration::from_secs(60);
 /// Limit for heavier work, such as 100 MB of output or a thousand commands.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(180);
 
 /// How often a test tries something rare: `usual` times, or `soak` times under `make soak`.
 #[must_use]

@@ -172,7 +172,7 @@ pub fn inside(network: &impl std::os::fd::AsFd, program: &str, words: &str) -> S
 pub fn python(network: &impl std::os::fd::AsFd, program: &str) -> Output {
     let place = format!("--net=/proc/{}/fd/{}", std::process::id(), network.as_fd().as_raw_fd());
     let mut command = Command::new("nsenter");
-    command.args([&place, "timeout", "20", "python3", "-c", program]);
+    command.args([&place, "timeout", "60", "python3", "-c", program]);
     command.stdin(Stdio::null()).output().expect("nsenter is there")
 }
 

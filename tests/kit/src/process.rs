@@ -54,6 +54,13 @@ pub fn memory_kib(pid: i32) -> u64 {
     field.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
+/// The processor time that the process has used, in ms; the kernel counts it in steps of 10 ms.
+#[must_use]
+pub fn cpu_ms(pid: i32) -> u64 {
+    let ticks = |field: usize| stat(pid, field).and_then(|text| text.parse::<u64>().ok());
+    (ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0)) * 10
+}
+
 /// The number of open descriptors.
 #[must_use]
 pub fn descriptors(pid: i32) -> usize {

@@ -12,6 +12,9 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
+/// What no program writes to its terminal.
+const END: &str = "<the program on this terminal has ended>";
+
 /// A local terminal and the program that runs on it.
 #[derive(Debug)]
 pub struct Pty {
@@ -150,10 +153,11 @@ impl Pty {
     pub fn ended(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let status = wait_until("it ends", SOON, || self.child.try_wait().expect("its child"));
-        // The last output of the program.
-        while let Ok(part) = self.output.recv_timeout(std::time::Duration::from_millis(100)) {
-            self.seen.extend(part);
-        }
+        // What is written to the terminal now comes after the last output of the program.
+        let from = self.seen.len();
+        self.side.write_all(END.as_bytes()).expect("the terminal is open");
+        let end = self.sees_after(from, END);
+        self.seen.drain(end - END.len()..end);
         status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of the two")
     }
 

@@ -1,6 +1,6 @@
 //! A real S3 server (moto), and a proxy in front of it that injects faults.
 
-use crate::{SOON, wait_until};
+use crate::{SOON, free_port, wait_until};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -28,9 +28,7 @@ impl S3Server {
     /// When moto is not installed (`make clients`), or does not start.
     #[must_use]
     pub fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = listener.local_addr().expect("a port");
-        drop(listener);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let child = Command::new(program())
             .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
             .stdin(Stdio::null())

@@ -1,21 +1,20 @@
 //! A test's server: started, killed, restarted, and cleaned up.
 
 mod power;
+mod running;
 
 use crate::data_directory::{end_all, erase, helpers, share_image, test_directory};
 use crate::{
-    Http, Options, SOON, Sandbox, Traces, Value, https, json, process, traces, wait_until,
+    Http, Options, SOON, Sandbox, Traces, Value, free_port, https, json, process, traces,
+    wait_until,
 };
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
-
-/// Below the range from which the kernel takes ports for clients.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// The directory that holds the programs under test.
 ///
@@ -302,7 +301,8 @@ impl Server {
 
     /// Whether the server has ended without further action; it can then be launched again.
     pub fn has_ended(&mut self) -> bool {
-        let ended = self.child.as_mut().is_none_or(|it| it.try_wait().expect("its child").is_some());
+        let ended =
+            self.child.as_mut().is_none_or(|it| it.try_wait().expect("its child").is_some());
         if ended {
             self.child = None;
         }
@@ -427,50 +427,6 @@ impl Server {
     #[must_use]
     pub fn traces(&self) -> Traces {
         Traces::of(&self.data())
-    }
-
-    /// The cgroups that contain those of the sandboxes, one in each hierarchy.
-    #[must_use]
-    pub fn parent_cgroups(&self) -> Vec<PathBuf> {
-        traces::parent_cgroups(&self.data())
-    }
-
-    /// The pids of processes of its sandboxes with this short name, in the host's pid namespace.
-    #[must_use]
-    pub fn processes(&self, name: &str) -> Vec<i32> {
-        let members = traces::members(&self.data());
-        members.into_iter().filter(|pid| process::name(*pid) == name).collect()
-    }
-
-    /// The cgroup of each sandbox in each hierarchy, sorted.
-    #[must_use]
-    pub fn cgroups(&self) -> Vec<PathBuf> {
-        traces::cgroups(&self.data())
-    }
-
-    /// The pids of its sandboxes' agents.
-    #[must_use]
-    pub fn agents(&self) -> Vec<i32> {
-        traces::agents(&self.data())
-    }
-
-    /// The pid of the agent of its only sandbox.
-    #[must_use]
-    pub fn agent(&self) -> i32 {
-        self.agents().first().copied().expect("an agent runs")
-    }
-
-    /// The pid of its launcher, once there is one.
-    #[must_use]
-    pub fn launcher(&self) -> i32 {
-        let own = self.pid();
-        wait_until("a launcher runs", SOON, || {
-            process::all().into_iter().find(|pid| {
-                process::parent(*pid) == Some(own)
-                    && process::name(*pid).starts_with("isolet-launcher")
-                    && process::alive(*pid)
-            })
-        })
     }
 
     /// The ids of all sandboxes of the client's tenant.
@@ -603,17 +559,6 @@ fn mount_overlay(data: &Path) {
     let flags = rustix::mount::MountFlags::empty();
     let mounted = rustix::mount::mount("overlay", data, "overlay", flags, options.as_c_str());
     mounted.expect("it is mounted");
-}
-
-/// Finds a port that is currently free.
-fn free_port() -> u16 {
-    let first =
-        PORTS.start + u16::try_from(std::process::id().wrapping_mul(131) % 12_000).unwrap_or(0);
-    let ports = (first..PORTS.end).chain(PORTS.start..first);
-    let mut ports = ports.step_by(7);
-    ports
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("a free port below the kernel's range")
 }
 
 /// Starts a server and creates one sandbox on it.

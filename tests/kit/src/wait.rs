@@ -21,6 +21,24 @@ pub fn wait_until<T>(what: &str, within: Duration, mut state: impl FnMut() -> Op
     }
 }
 
+/// Calls `attempt` with a limit of time, which is `first` and then four times as much with each
+/// further call, until it returns a value. For what happens only within such a limit, on a machine
+/// of any speed: an attempt returns `None` if its steps have taken longer than the limit allows,
+/// which it measures itself.
+///
+/// # Panics
+/// When the steps take longer than 64 times the first limit.
+#[track_caller]
+pub fn with_growing_limit<T>(first: u64, mut attempt: impl FnMut(u64) -> Option<T>) -> T {
+    for limit in [1, 4, 16, 64].map(|factor| factor * first) {
+        if let Some(value) = attempt(limit) {
+            return value;
+        }
+        eprintln!("this machine is too slow for a limit of {limit}");
+    }
+    panic!("this machine is too slow for 64 times a limit of {first}");
+}
+
 /// Runs `work`, which must not take longer than `within`.
 ///
 /// # Panics

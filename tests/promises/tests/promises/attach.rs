@@ -97,12 +97,14 @@ fn a_reader_that_reconnects_continues_at_its_byte() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.open("frames=binary");
     let id = shell.id.clone();
-    shell.start(Start::new("for i in $(seq 1 40); do seq 1 500; sleep 0.02; done").with("id", "c"));
+    shell
+        .start(Start::new("for i in $(seq 1 40); do seq 1 2000; sleep 0.02; done").with("id", "c"));
     let mut collected = Vec::new();
     let mut ended = false;
     let mut cuts = 0;
     while !ended {
-        let stop = collected.len() + 9_000;
+        // Output that waits for a slow client arrives in larger frames, of which the whole needs several.
+        let stop = collected.len() + 36_000;
         ended = gather(&mut shell, &mut collected, 0, Some(stop));
         if !ended {
             shell.cut();
@@ -110,7 +112,7 @@ fn a_reader_that_reconnects_continues_at_its_byte() {
             shell = sandbox.open(&format!("resume={id}&frames=binary&since={}", collected.len()));
         }
     }
-    let whole = (1..=500).map(|n| format!("{n}\n")).collect::<String>().repeat(40);
+    let whole = (1..=2000).map(|n| format!("{n}\n")).collect::<String>().repeat(40);
     assert!(cuts > 3 && collected == whole.as_bytes(), "{cuts} cuts, {} bytes", collected.len());
 }
 
@@ -227,13 +229,17 @@ fn invalid_frames_are_refused_by_name_and_the_shell_survives() {
     }
     rows.row("an id that is in use", || {
         let mut shell = sandbox.shell();
-        shell.start(Start::new("sleep 0.3; echo first").with("id", "x"));
+        shell.run("mkfifo /tmp/go").is("", 0);
+        shell.start(Start::new("read x </tmp/go; echo first").with("id", "x"));
         shell.start(Start::new("echo second").with("id", "x"));
         let mut errors = 0;
         let mut out = String::new();
         loop {
             match shell.next(SOON).expect("it goes on") {
-                Frame::Text(value) if value["type"] == "shell_error" => errors += 1,
+                Frame::Text(value) if value["type"] == "shell_error" => {
+                    errors += 1;
+                    sandbox.says("echo >/tmp/go");
+                }
                 Frame::Text(value) if value["type"] == "shell_out" => {
                     out.push_str(value["data"].as_str().unwrap_or_default());
                 }

@@ -128,7 +128,7 @@ fn a_killed_server_leaves_a_valid_audit_log() {
     for _ in 0..20 {
         sandbox.exec(":");
     }
-    let before = log(&server.http(), "").len();
+    assert!(!events(&log(&server.http(), "")).contains(&"audit.repaired"));
     server.kill();
     assert_eq!(audit(&server, &["verify"]).0, 0, "as it lies");
     // As if the server had been killed within a line.
@@ -139,7 +139,7 @@ fn a_killed_server_leaves_a_valid_audit_log() {
     server.wait_until_ready();
     sandbox.exec(":");
     let all = log(&server.http(), "");
-    assert!(events(&all[before..]).contains(&"audit.repaired"), "{all:?}");
+    assert!(events(&all).contains(&"audit.repaired"), "{all:?}");
     let (code, said) = audit(&server, &["verify"]);
     assert_eq!(code, 0, "{said}");
 }

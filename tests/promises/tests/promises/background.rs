@@ -1,10 +1,10 @@
 //! Background jobs: they do not delay a command, and their output is not attributed to it.
 
-use isolet_kit::{Rows, Start, one, quickly};
+use isolet_kit::{Rows, SOON, Start, one, quickly};
 use std::time::Duration;
 
 /// Far shorter than the jobs of these rows sleep.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = SOON;
 
 /// Promises: S7.
 #[test]

@@ -366,7 +366,7 @@ fn contexts_are_made_listed_and_ended() {
     let (server, sandbox) = one();
     let made = make(
         &sandbox,
-        &json!({"id": "mine", "cwd": "/usr", "env": {"A": "b"}, "timeout_ms": 5000}),
+        &json!({"id": "mine", "cwd": "/usr", "env": {"A": "b"}, "timeout_ms": 60_000}),
     );
     assert_eq!(
         (&made["language"], &made["cwd"], &made["runs"]),

@@ -8,7 +8,7 @@ fn post(sandbox: &Sandbox, body: &Value) -> Value {
 }
 
 fn bash(sandbox: &Sandbox, code: &str) -> Value {
-    post(sandbox, &json!({ "code": code, "timeout_ms": 20_000 }))
+    post(sandbox, &json!({ "code": code, "timeout_ms": 60_000 }))
 }
 
 fn says(sandbox: &Sandbox, code: &str) -> String {

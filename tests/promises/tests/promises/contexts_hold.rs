@@ -8,7 +8,7 @@ fn post(sandbox: &Sandbox, context: &str, body: &Value) -> Value {
 }
 
 fn python(sandbox: &Sandbox, code: &str) -> Value {
-    post(sandbox, "python", &json!({ "code": code, "timeout_ms": 20_000 }))
+    post(sandbox, "python", &json!({ "code": code, "timeout_ms": 60_000 }))
 }
 
 fn value(answer: &Value) -> &str {
@@ -277,11 +277,10 @@ fn output_between_runs_arrives_with_the_next_run() {
     });
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
-    let child = "import subprocess; subprocess.Popen('head -c 1000000 /dev/zero; touch /workspace/full', shell=True)";
-    // The child may begin to write before the first run has ended, and a busy agent may read the
-    // rest of the pipe only during later runs.
+    let child = "import subprocess; subprocess.Popen('until [ -e /workspace/begin ]; do sleep .02; done; head -c 1000000 /dev/zero; touch /workspace/full', shell=True)";
+    // A busy agent may read the rest of the pipe only during later runs.
     let mut answers = vec![python(&sandbox, child)];
-    sandbox.exec("until [ -e /workspace/full ]; do sleep .02; done");
+    sandbox.exec("touch /workspace/begin; until [ -e /workspace/full ]; do sleep .02; done");
     answers.extend((0..3).map(|_| python(&sandbox, "1")));
     let reported: usize =
         answers.iter().map(|answer| answer["stdout"].as_str().map_or(0, str::len)).sum();
@@ -330,7 +329,7 @@ fn code_that_imitates_its_driver_is_not_believed() {
         let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
         assert_eq!(answer["timed_out"], true, "{answer}");
         wait_until("a new interpreter serves", SOON, || {
-            let next = post(&sandbox, "python", &json!({"code": "6 * 7", "timeout_ms": 300}));
+            let next = python(&sandbox, "6 * 7");
             (value(&next) == "42").then_some(())
         });
     });

@@ -63,7 +63,7 @@ fn state(sandbox: &Sandbox) -> Value {
 }
 
 fn curl(host: &str) -> String {
-    format!("curl -sS -m 20 https://{host}:8443/")
+    format!("curl -sS -m 60 https://{host}:8443/")
 }
 
 #[track_caller]
@@ -162,7 +162,7 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
         curl(API),
         format!("wget -q -O - https://{API}:8443/"),
         format!(
-            "python3 -c \"import urllib.request as u; u.urlopen('https://{API}:8443/', timeout=20).read()\""
+            "python3 -c \"import urllib.request as u; u.urlopen('https://{API}:8443/', timeout=60).read()\""
         ),
         format!("node -e \"fetch('https://{API}:8443/').then(it => it.text())\""),
     ] {
@@ -178,7 +178,7 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     assert!(asked["headers"]["authorization"].is_null(), "{asked}");
     // Another host and plain HTTP get nothing, even where a host redirects to them.
     for to in [format!("https://{OTHER}:8443/"), format!("http://{API}:8081/")] {
-        let command = format!("curl -sS -m 20 -L https://{API}:8443/to/{to}");
+        let command = format!("curl -sS -m 60 -L https://{API}:8443/to/{to}");
         let first = asks(&sandbox, &mut hosts, &command);
         assert_eq!(first["headers"]["authorization"], bearer(), "{first}");
         let second = hosts.asked();
@@ -317,7 +317,7 @@ fn a_credential_works_with_every_kind_of_rule_and_the_rules_decide() {
     has_nothing(&sandbox, &mut hosts);
     patch(&sandbox, &json!({"credentials_add": [header()]}));
     has_it(&sandbox, &mut hosts);
-    let other = sandbox.exec(&format!("timeout 5 cat </dev/tcp/{PUBLIC}/443"));
+    let other = sandbox.exec(&format!("timeout 60 cat </dev/tcp/{PUBLIC}/443"));
     assert_eq!(other["exit_code"], 0, "the other credential still works: {other}");
     let address = format!("{PUBLIC}/32");
     patch(&sandbox, &json!({"network": {"allow": [address]}}));
@@ -332,10 +332,10 @@ fn a_credential_works_with_every_kind_of_rule_and_the_rules_decide() {
     // sandbox itself claims for the name.
     let plain = json!({"host": format!("{API}:8081"), "header": "X-Plain", "value": secret()});
     patch(&sandbox, &json!({"network": "open", "credentials_add": [plain]}));
-    let asked = asks(&sandbox, &mut hosts, &format!("curl -sS -m 20 http://{API}:8081/"));
+    let asked = asks(&sandbox, &mut hosts, &format!("curl -sS -m 60 http://{API}:8081/"));
     assert_eq!(asked["headers"]["x-plain"], secret(), "{asked}");
     let false_one = isolet_kit::net::OTHER;
-    let command = format!("curl -sS -m 20 --resolve {API}:8081:{false_one} http://{API}:8081/");
+    let command = format!("curl -sS -m 60 --resolve {API}:8081:{false_one} http://{API}:8081/");
     let asked = asks(&sandbox, &mut hosts, &command);
     assert_eq!(asked["headers"]["x-plain"], secret(), "the host got the credential: {asked}");
     assert_eq!(asked["at"], PUBLIC.to_string(), "{asked}");
@@ -437,7 +437,7 @@ fn a_sandbox_from_the_warm_pool_gets_its_credentials() {
     let (server, mut hosts) = server_with(&world, Options::new().warm_pool(1).other_kinds(1));
     let first = server.sandbox_with(&spec(allowed()));
     has_it(&first, &mut hosts);
-    first.delete();
+    server.delete_with_agent(&first);
     let waiting =
         wait_until("the warm pool holds one with a veth pair and a plain one", SOON, || {
             let agents = server.agents();

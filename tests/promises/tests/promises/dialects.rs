@@ -126,9 +126,13 @@ fn the_bridge_reports_a_command_as_events() {
     let mut rows = Rows::new();
     let said = |stream: &str, b64: &str| (stream.to_owned(), b64.to_owned());
     rows.row("bytes of both streams, then the exit", || {
-        let argv = ["bash", "-c", r"printf 'a\377'; sleep 0.1; echo b >&2; exit 7"];
-        let all = exec(&http, &sandbox, &json!({ "argv": argv }));
-        assert_eq!(all, [said("stdout", "Yf8="), said("stderr", "Ygo="), ended(7)]);
+        sandbox.says("mkfifo /tmp/go");
+        let argv = ["bash", "-c", r"printf 'a\377'; read x </tmp/go; echo b >&2; exit 7"];
+        let mut stream = http.events(&at(&sandbox, "/exec"), &json!({ "argv": argv }));
+        let mut next = || stream.event().map(|event| (event.name, event.data));
+        assert_eq!(next(), Some(said("stdout", "Yf8=")));
+        sandbox.says("echo >/tmp/go");
+        assert_eq!([next(), next(), next()], [Some(said("stderr", "Ygo=")), Some(ended(7)), None]);
     });
     rows.row("arguments are passed literally", || {
         let all = exec(&http, &sandbox, &json!({"argv": ["printf", "%s|", "it's", "$HOME", ""]}));

@@ -475,6 +475,7 @@ fn a_pause_without_memory_ends_what_runs() {
     // A client that connects may also choose to lose the memory.
     for (memory, running) in [(true, true), (false, false)] {
         sandbox.exec("nohup sleep 1000 >/dev/null 2>&1 &");
+        wait_until("it alone runs", SOON, || asleep().then_some(()));
         http.post(&format!("{path}/pause"), &json!({})).expect(204);
         http.post(&format!("/v2{path}/connect"), &json!({"memory": memory})).expect(201);
         assert_eq!(asleep(), running, "memory: {memory}");

@@ -1,9 +1,10 @@
 //! Programs without a shell, and commands in a session's shell, both over HTTP.
 
-use isolet_kit::{Rows, SOON, Sandbox, Value, json, one, quickly, wait_until};
+use isolet_kit::{Rows, SOON, Sandbox, Value, json, one, quickly, wait_until, with_growing_limit};
 use std::time::Duration;
 
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// Far shorter than the children of these programs run.
+const AT_ONCE: Duration = SOON;
 
 fn exec(sandbox: &Sandbox, body: Value) -> Value {
     sandbox.post("/exec", &body).expect(200).json()
@@ -84,17 +85,27 @@ fn an_exec_reports_truly_how_it_ended() {
     });
 }
 
+/// Whether a program that first prints `up` came so far before its timeout.
+fn printed_up(answer: &Value) -> Option<()> {
+    let printed = said(answer).0;
+    assert!(matches!(printed, "" | "up\n"), "{answer}");
+    (printed == "up\n").then_some(())
+}
+
 /// Promises: X2.
 #[test]
 fn a_timeout_kills_the_whole_group() {
     let (_server, sandbox) = one();
     for text in ["sleep 4243 & sleep 4243", "bash -c 'trap \"\" TERM INT; sleep 4243; sleep 4243'"]
     {
-        let body = json!({"command": format!("echo up; {text}"), "timeout_ms": 200});
-        let answer = quickly("an exec with a timeout", AT_ONCE, || exec(&sandbox, body));
-        assert_eq!((said(&answer).0, &answer["timed_out"]), ("up\n", &json!(true)), "{answer}");
-        wait_until("none of its processes runs", SOON, || {
-            (sandbox.says("pgrep -cf 'sleep 424[3]'; :") == "0\n").then_some(())
+        with_growing_limit(200, |timeout_ms| {
+            let body = json!({"command": format!("echo up; {text}"), "timeout_ms": timeout_ms});
+            let answer = quickly("an exec with a timeout", AT_ONCE, || exec(&sandbox, body));
+            assert_eq!(answer["timed_out"], true, "{answer}");
+            wait_until("none of its processes runs", SOON, || {
+                (sandbox.says("pgrep -cf 'sleep 424[3]'; :") == "0\n").then_some(())
+            });
+            printed_up(&answer)
         });
     }
     assert_eq!(exec(&sandbox, json!({"command": ":", "timeout_ms": 60000}))["timed_out"], false);
@@ -181,16 +192,19 @@ fn a_session_runs_commands_by_http() {
     });
     rows.row("a timeout keeps the shell", || {
         let pid = said(&sandbox.command("c", "echo $$")).0.to_owned();
-        let body = json!({"command": "echo up; sleep 100", "timeout_ms": 200});
-        let answer = sandbox.post("/sessions/c/exec", &body).expect(200).json();
-        assert_eq!((said(&answer).0, &answer["timed_out"]), ("up\n", &json!(true)), "{answer}");
-        assert_eq!(said(&sandbox.command("c", "echo $$")).0, pid);
+        with_growing_limit(200, |timeout_ms| {
+            let body = json!({"command": "echo up; sleep 1000", "timeout_ms": timeout_ms});
+            let answer = sandbox.post("/sessions/c/exec", &body).expect(200).json();
+            assert_eq!(answer["timed_out"], true, "{answer}");
+            assert_eq!(said(&sandbox.command("c", "echo $$")).0, pid);
+            printed_up(&answer)
+        });
     });
     rows.row("the session's own timeout", || {
         let spec = json!({"id": "ci", "command_timeout_ms": 200});
         assert_eq!(sandbox.post("/sessions", &spec).status, 201);
         assert_eq!(sandbox.command("ci", "sleep 100")["timed_out"], true);
-        let body = json!({"command": "sleep 0.5; echo own", "timeout_ms": 20000});
+        let body = json!({"command": "sleep 0.5; echo own", "timeout_ms": 60_000});
         let answer = sandbox.post("/sessions/ci/exec", &body).expect(200).json();
         assert_eq!(
             (said(&answer).0, &answer["timed_out"]),
@@ -199,12 +213,14 @@ fn a_session_runs_commands_by_http() {
         );
     });
     rows.row("the fields of the first call do not become the session's", || {
-        let body = json!({"command": ":", "cwd": "/tmp", "env": {"E": "e"}, "timeout_ms": 500});
+        let body = json!({"command": ":", "cwd": "/tmp", "env": {"E": "e"}, "timeout_ms": 60_000});
         sandbox.post("/sessions/first/exec", &body).expect(200);
         assert_eq!(
-            said(&sandbox.command("first", "pwd; echo ${E-unset}; sleep 0.7")),
+            said(&sandbox.command("first", "pwd; echo ${E-unset}")),
             ("/workspace\nunset\n", "", 0)
         );
+        let session = sandbox.http.get(&sandbox.path("/sessions/first")).expect(200).json();
+        assert!(matches!(session["command_timeout_ms"].as_u64(), None | Some(0)), "{session}");
     });
     rows.row("commands queue in order", || {
         sandbox.command("q", "n=0");
@@ -281,9 +297,10 @@ fn a_client_that_disconnects_ends_its_exec() {
 #[test]
 fn a_program_in_a_session_starts_with_the_sessions_settings() {
     let (_server, sandbox) = one();
-    let spec =
-        json!({"id": "dev", "cwd": "/srv", "env": {"A": "1", "B": "2"}, "command_timeout_ms": 500});
+    let spec = json!({"id": "dev", "cwd": "/srv", "env": {"A": "1", "B": "2"}});
     sandbox.post("/sessions", &spec).expect(201);
+    let brief = json!({"id": "brief", "command_timeout_ms": 200});
+    sandbox.post("/sessions", &brief).expect(201);
     let run = |more: Value| {
         let mut body = json!({"command": "echo $PWD $A $B", "session": "dev"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -304,11 +321,14 @@ fn a_program_in_a_session_starts_with_the_sessions_settings() {
         assert_eq!(said(&sandbox.command("dev", "echo $PWD $A")), ("/ shell\n", "", 0));
     });
     rows.row("the session's timeout is the default", || {
-        assert_eq!(run(json!({"command": "sleep 10"}))["timed_out"], true);
-        assert_eq!(run(json!({"command": "sleep 1", "timeout_ms": 0}))["exit_code"], 0);
+        let endless = json!({"command": "sleep 1000", "session": "brief"});
+        assert_eq!(run(endless)["timed_out"], true);
+        let own = json!({"command": "sleep 0.5", "session": "brief", "timeout_ms": 0});
+        assert_eq!(run(own)["exit_code"], 0);
     });
     rows.row("it does not wait for a command of the shell", || {
-        let slow = json!({"command": "sleep 3", "timeout_ms": 0});
+        let slow = json!({"command": "read x </tmp/go", "timeout_ms": 0});
+        sandbox.says("mkfifo /tmp/go");
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| sandbox.post("/sessions/dev/exec", &slow));
             wait_until("it runs", SOON, || {
@@ -317,6 +337,7 @@ fn a_program_in_a_session_starts_with_the_sessions_settings() {
             });
             assert_eq!(said(&run(json!({}))), ("/srv 1 2\n", "", 0));
             assert!(!slow.is_finished());
+            sandbox.says("echo >/tmp/go");
             slow.join().expect("it is answered").expect(200);
         });
     });

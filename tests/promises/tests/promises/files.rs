@@ -4,7 +4,6 @@ use isolet_kit::{
     Http, Reply, Rows, SOON, Sandbox, Server, Value, json, one, process, quickly, wait_until,
 };
 use std::io::{Read as _, Write as _};
-use std::time::Duration;
 
 /// How much memory a copy of any size may add to the server or the agent, in KiB.
 pub(super) const GROWTH_KIB: u64 = 24 * 1024;
@@ -394,7 +393,6 @@ fn i5_files_that_never_end_are_refused_or_bounded_and_delay_nobody() {
     );
     let mut shell = sandbox.shell();
     shell.run("(while :; do echo more; done) >growing & echo").is("\n", 0);
-    let soon = Duration::from_secs(5);
     for path in [
         "/dev/zero",
         "/dev/urandom",
@@ -407,7 +405,7 @@ fn i5_files_that_never_end_are_refused_or_bounded_and_delay_nobody() {
     ] {
         rows.row(&format!("read {path}"), || {
             let path = path.replacen('/', "%2F", 1);
-            let reply = quickly("an answer", soon, || {
+            let reply = quickly("an answer", SOON, || {
                 sandbox.http.try_send("GET", &at(&sandbox, &path), None)
             });
             let bounded = reply.map(|reply| reply.status >= 400 || reply.body.len() < 1 << 20);
@@ -417,7 +415,7 @@ fn i5_files_that_never_end_are_refused_or_bounded_and_delay_nobody() {
             let path = path.replacen('/', "%2F", 1);
             for query in ["", "?append=1"] {
                 let reply =
-                    quickly("an answer", soon, || put(&sandbox, &format!("{path}{query}"), b"x"));
+                    quickly("an answer", SOON, || put(&sandbox, &format!("{path}{query}"), b"x"));
                 assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
             }
         });
@@ -438,7 +436,7 @@ fn i5_files_that_never_end_are_refused_or_bounded_and_delay_nobody() {
                 sandbox.http.try_open("GET", &at(&sandbox, "sparse"), None).expect("it begins")
             })
             .collect();
-        quickly("a call beside", soon, || assert_eq!(sandbox.says("echo on"), "on\n"));
+        quickly("a call beside", SOON, || assert_eq!(sandbox.says("echo on"), "on\n"));
         drop(begun);
         let whole =
             sandbox.http.try_open("GET", &at(&sandbox, "growing"), None).expect("it begins");

@@ -4,7 +4,7 @@ use isolet_kit::{
     Frame, LONG, Options, Outcome, SOON, Shell, Start, Value, json, one, process, quickly,
     wait_until,
 };
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// More than any queue, ring or buffer of one shell may grow to, in KiB.
 const GROWTH_KIB: u64 = 48 * 1024;
@@ -67,7 +67,11 @@ fn heavy_10_000_commands_in_one_shell_leave_nothing_behind() {
     let memory = (process::memory_kib(pid), process::memory_kib(agent));
     run(&mut shell, 8000);
     shell.run("echo $n").is("10000\n", 0);
-    assert_eq!(look(), files, "descriptors of server and agent");
+    // The server and the agent open files for a moment, now and then.
+    wait_until("no descriptor of server and agent is left", SOON, || {
+        let now = look();
+        (now.0 <= files.0 && now.1 <= files.1).then_some(())
+    });
     let server_kib = process::memory_kib(pid);
     let agent_kib = process::memory_kib(agent);
     assert!(server_kib < memory.0 + 4096, "server: {} to {server_kib} KiB", memory.0);
@@ -96,7 +100,7 @@ fn heavy_50_shells_at_once_keep_apart() {
 /// Promises: S11.
 #[test]
 fn f24_a_client_that_stops_reading_affects_nobody_else() {
-    let server = Options::new().env("ISOLET_STALL_MS", "3000").start();
+    let server = Options::new().env("ISOLET_STALL_MS", "600000").start();
     let sandbox = server.sandbox();
     let mut stalled = sandbox.open("session=shared&watch=1");
     let mut reader = sandbox.open("session=shared");
@@ -120,7 +124,7 @@ fn f24_a_client_that_stops_reading_affects_nobody_else() {
         }
         if rounds < 20 {
             rounds += 1;
-            quickly("a command beside a stalled client", Duration::from_secs(5), || {
+            quickly("a command beside a stalled client", SOON, || {
                 other.run("echo beside").is("beside\n", 0);
             });
         }

@@ -69,5 +69,6 @@ mod terminals;
 mod texts;
 mod usage;
 mod warm_pool;
+mod webhook_receiver;
 mod webhooks;
 mod writes;

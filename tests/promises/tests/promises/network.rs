@@ -4,14 +4,19 @@
 use isolet_kit::net::{METADATA, PUBLIC, World};
 use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, veth, wait_until};
 
-/// A command that prints the answer of a server in the simulated network, or fails.
+/// A command that prints the answer of a server in the simulated network.
+fn take(address: impl std::fmt::Display, port: u16) -> String {
+    format!("timeout 60 cat </dev/tcp/{address}/{port}")
+}
+
+/// The same for a server that cannot be reached, which may take all of the time.
 fn fetch(address: impl std::fmt::Display, port: u16) -> String {
     format!("timeout 5 cat </dev/tcp/{address}/{port}")
 }
 
 #[track_caller]
 fn reaches(sandbox: &Sandbox, port: u16) {
-    let answer = sandbox.exec(&fetch(PUBLIC, port));
+    let answer = sandbox.exec(&take(PUBLIC, port));
     assert_eq!(answer["exit_code"], 0, "{answer}");
     assert!(
         answer["stdout"].as_str().is_some_and(|said| said.contains(&PUBLIC.to_string())),
@@ -198,11 +203,11 @@ fn traffic_is_counted_across_sleeps_and_network_changes() {
     assert!(traffic(&sandbox).is_null(), "it never had egress");
     change(&sandbox, json!({"allow_add": [PUBLIC.to_string()]}));
     change(&other, json!({"allow_add": [PUBLIC.to_string()]}));
-    let take = || {
-        let command = format!("timeout 20 head -c {BYTES} </dev/tcp/{PUBLIC}/81 | wc -c");
+    let take_bytes = || {
+        let command = format!("timeout 60 head -c {BYTES} </dev/tcp/{PUBLIC}/81 | wc -c");
         assert_eq!(sandbox.says(&command).trim(), BYTES.to_string());
     };
-    take();
+    take_bytes();
     let first = received(&sandbox);
     assert!(first >= BYTES, "{first}");
     assert!(received(&other) < BYTES / 10, "the counters belong to another sandbox");
@@ -213,7 +218,7 @@ fn traffic_is_counted_across_sleeps_and_network_changes() {
     });
 
     sandbox.http.post(&sandbox.path("/sleep"), &json!({})).expect(200);
-    take();
+    take_bytes();
     let second = received(&sandbox);
     assert!(second >= first + BYTES, "{second} after the sleep, {first} before");
     server.restart();
@@ -225,7 +230,7 @@ fn traffic_is_counted_across_sleeps_and_network_changes() {
     let third = received(&sandbox);
     assert!(third >= second, "{third} for removed veth pairs");
     change(&sandbox, json!({"network": "open"}));
-    take();
+    take_bytes();
     assert!(received(&sandbox) >= third + BYTES);
 }
 
@@ -251,7 +256,7 @@ fn the_command_line_sets_networks_and_names_the_call_that_allows_a_refusal() {
     assert!(code != Some(0) && said.contains(&call), "{said}");
     let (code, shown, _) = run(&["network", "demo", "--allow-add", &format!("{PUBLIC}:443")]);
     assert_eq!((code, shown.lines().count()), (Some(0), 3), "{shown}");
-    assert_eq!(run(&["exec", "demo", &fetch(PUBLIC, 443)]).0, Some(0));
+    assert_eq!(run(&["exec", "demo", &take(PUBLIC, 443)]).0, Some(0));
     // The operator's profile is the network of a sandbox that names none.
     let other = server.sandbox();
     assert_eq!(other.info()["network_profile"], "web");

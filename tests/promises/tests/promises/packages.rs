@@ -64,7 +64,7 @@ fn pip_installs_through_rules_and_another_index_is_refused_and_reported() {
     let server = server(&internet);
     let rules = json!({"allow": ["pypi.example:443", "files.example:443"]});
     let sandbox = trusting(&internet, &server, rules, json!({}));
-    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 5";
+    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 60";
     let install = format!("{pip} install --break-system-packages --index-url");
     let evil = format!("{install} https://evil.example/simple/ tiny");
     only_evil(&denied(&sandbox, &evil));
@@ -229,7 +229,7 @@ fn pip_npm_and_git_change_what_lies_in_layers_of_snapshots() {
     let server = server(&internet);
     let names = ["pypi.example:443", "files.example:443", "npm.example:443", "git.example:443"];
     let sandbox = trusting(&internet, &server, json!({"allow": names}), json!({"disk_mib": 0}));
-    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 5 install \
+    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 60 install \
                --index-url https://pypi.example/simple/ --no-cache-dir";
     let npm = "npm install --registry https://npm.example/ --no-audit --no-fund \
                --no-update-notifier --fetch-retries 0";

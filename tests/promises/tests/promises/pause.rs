@@ -2,6 +2,7 @@
 
 use isolet_kit::{
     Http, Rows, SOON, Sandbox, Server, Start, Stream, Value, json, one, process, wait_until,
+    with_growing_limit,
 };
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,55 +73,72 @@ fn a_pause_stops_everything_and_a_resume_continues_it() {
     server.healthy();
 }
 
-/// A program that is through after 2.5 s without a pause, with a timeout of 4.5 s.
-fn timed(command: &str) -> Value {
-    json!({"command": command, "timeout_ms": 4500})
-}
-
 /// Promises: L16.
 #[test]
 fn timeouts_do_not_count_a_pause() {
     let (server, sandbox) = one();
-    let in_time = "sleep 2.5; echo done";
+    with_growing_limit(3000, |limit_ms| paused_for_longer_than(limit_ms, &server, &sandbox));
+    server.healthy();
+}
+
+/// Pauses programs for longer than their timeouts; `None` if they ran for half of that before.
+fn paused_for_longer_than(limit_ms: u64, server: &Server, sandbox: &Sandbox) -> Option<()> {
+    let limit = Duration::from_millis(limit_ms);
+    let ids = ["quick", "slow"].map(|name| format!("{name}-{limit_ms}"));
+    let in_time = "until [ -e /workspace/go ]; do sleep 0.05; done; echo done";
+    let timed = |command: &str| Start::new(command).with("timeout_ms", limit_ms);
+    sandbox.exec("rm -f /workspace/go");
+    let begun = Instant::now();
     let mut shell = sandbox.shell();
-    let quick = shell.start(Start::new(in_time).with("timeout_ms", 4500));
+    let quick = shell.start(timed(&format!("touch /workspace/one; {in_time}")));
     let mut slow_shell = sandbox.shell();
-    let slow = slow_shell.start(Start::new("sleep 1001").with("timeout_ms", 4500));
+    let slow = slow_shell.start(timed("touch /workspace/two; sleep 1001"));
     let program = {
         let http = sandbox.http.clone();
         let path = sandbox.path("/exec");
-        thread::spawn(move || http.post(&path, &timed(in_time)).expect(200).json())
+        let command = format!("touch /workspace/three; {in_time}");
+        let body = json!({"command": command, "timeout_ms": limit_ms});
+        thread::spawn(move || http.post(&path, &body).expect(200).json())
     };
-    let start = |id: &str, command: &str| {
-        let body = json!({"id": id, "command": command, "timeout_ms": 4500});
+    for (id, command) in ids.iter().zip([in_time, "sleep 1002"]) {
+        let body = json!({"id": id, "command": command, "timeout_ms": limit_ms});
         sandbox.post("/processes", &body).expect(201);
-    };
-    start("quick", in_time);
-    start("slow", "sleep 1002");
-    wait_until("all run", SOON, || (server.processes("sleep").len() == 5).then_some(()));
-    pause(&sandbox);
-    thread::sleep(Duration::from_secs(5));
+    }
+    wait_until("all run", SOON, || {
+        (sandbox.says("ls /workspace") == "one\nthree\ntwo\n").then_some(())
+    });
+    pause(sandbox);
+    // They have run for no longer than this.
+    let before = begun.elapsed();
+    thread::sleep(limit + Duration::from_millis(500));
     let resumed = Instant::now();
-    resume(&sandbox);
+    resume(sandbox);
+    sandbox.exec("touch /workspace/go; rm /workspace/one /workspace/two /workspace/three");
     let ended = shell.finish(&quick);
-    ended.is("done\n", 0);
     let program = program.join().expect("it is answered");
-    assert_eq!((&program["stdout"], &program["exit_code"]), (&json!("done\n"), &json!(0)));
-    let took = program["duration_ms"].as_f64().expect("a number");
-    assert!(took < 4500.0, "{program}");
     let of =
         |id: &str| server.http().get(&sandbox.path(&format!("/processes/{id}"))).expect(200).json();
-    wait_until("the process is through", SOON, || {
-        (of("quick")["status"] == "exited").then_some(())
+    let process = wait_until("the process is through", SOON, || {
+        Some(of(&ids[0])).filter(|process| process["status"] != "running")
     });
-    assert_eq!((&of("quick")["exit_code"], &of("quick")["timed_out"]), (&json!(0), &json!(false)));
-    assert_eq!(of("slow")["status"], "running", "{}", of("slow"));
+    let other = of(&ids[1]);
+    let in_time = before * 2 < limit && before + resumed.elapsed() < limit;
     // What does not end is still ended by its timeout, after the rest of its time.
     let stopped = slow_shell.finish(&slow);
+    let rest = resumed.elapsed();
     assert_ne!(stopped.code, Some(0), "{stopped:?}");
-    assert!(resumed.elapsed() > Duration::from_millis(500), "{:?}", resumed.elapsed());
-    wait_until("the other process too", SOON, || (of("slow")["timed_out"] == true).then_some(()));
-    server.healthy();
+    wait_until("the other process too", SOON, || (of(&ids[1])["timed_out"] == true).then_some(()));
+    if !in_time {
+        return None;
+    }
+    ended.is("done\n", 0);
+    assert_eq!((&program["stdout"], &program["exit_code"]), (&json!("done\n"), &json!(0)));
+    let took = program["duration_ms"].as_f64().expect("a number");
+    assert!(took < limit.as_secs_f64() * 1000.0, "{program}");
+    assert_eq!((&process["exit_code"], &process["timed_out"]), (&json!(0), &json!(false)));
+    assert_eq!(other["status"], "running", "{other}");
+    assert!(rest + before + Duration::from_millis(50) >= limit, "{rest:?} after {before:?}");
+    Some(())
 }
 
 /// Promises: L17.
@@ -191,26 +209,41 @@ fn a_call_resumes_a_paused_sandbox_only_if_it_may() {
 fn a_killed_server_finds_a_paused_sandbox_paused() {
     let (mut server, sandbox) = one();
     assert_eq!(sandbox.command("s", LOOP)["stdout"], "up\n");
-    let body = json!({"id": "p", "command": "sleep 1003", "timeout_ms": 2500});
-    sandbox.post("/processes", &body).expect(201);
-    let agent = server.agent();
-    let loops = server.processes("sleep");
-    pause(&sandbox);
-    let before = cpu_ms(&sandbox);
-    server.restart();
-    assert_eq!(state(&sandbox), "paused");
-    thread::sleep(Duration::from_secs(3));
-    assert!(cpu_ms(&sandbox) - before < 1.0, "the next server let it run");
-    assert_eq!(
-        sandbox.post("/exec", &json!({"command": "true"})).expect(409).error(),
-        "sandbox_paused"
-    );
-    server.restart();
-    assert_eq!(state(&sandbox), "paused");
-    resume(&sandbox);
-    let process = server.http().get(&sandbox.path("/processes/p")).expect(200).json();
-    assert_eq!(process["status"], "running", "its timeout does not count the pause: {process}");
-    assert_eq!((server.agent(), server.processes("sleep")), (agent, loops));
+    with_growing_limit(2500, |limit_ms| {
+        let limit = Duration::from_millis(limit_ms);
+        let id = format!("p-{limit_ms}");
+        let body = json!({"id": id, "command": "exec sleep 1003", "timeout_ms": limit_ms});
+        let begun = Instant::now();
+        sandbox.post("/processes", &body).expect(201);
+        let agent = server.agent();
+        wait_until("both run", SOON, || (server.processes("sleep").len() == 2).then_some(()));
+        let loops = server.processes("sleep");
+        pause(&sandbox);
+        let ran = begun.elapsed();
+        let before = cpu_ms(&sandbox);
+        server.restart();
+        assert_eq!(state(&sandbox), "paused");
+        thread::sleep(limit + Duration::from_millis(500));
+        assert!(cpu_ms(&sandbox) - before < 1.0, "the next server let it run");
+        assert_eq!(
+            sandbox.post("/exec", &json!({"command": "true"})).expect(409).error(),
+            "sandbox_paused"
+        );
+        server.restart();
+        assert_eq!(state(&sandbox), "paused");
+        let resumed = Instant::now();
+        resume(&sandbox);
+        let path = sandbox.path(&format!("/processes/{id}"));
+        let process = server.http().get(&path).expect(200).json();
+        let now = (server.agent(), server.processes("sleep"));
+        if ran + resumed.elapsed() >= limit {
+            server.http().delete(&path).expect(204);
+            return None;
+        }
+        assert_eq!(process["status"], "running", "its timeout does not count the pause: {process}");
+        assert_eq!(now, (agent, loops));
+        Some(())
+    });
     let after = sandbox.command("s", "f; jobs -r | wc -l");
     assert_eq!(after["stdout"], "f7\n1\n", "{after}");
     assert!(after.get("lost").is_none(), "{after}");
@@ -218,6 +251,25 @@ fn a_killed_server_finds_a_paused_sandbox_paused() {
     resume(&sandbox);
     assert_eq!(sandbox.says("echo again"), "again\n");
     server.healthy();
+}
+
+/// A busy sandbox that is paused and has this lifetime; `None` if that was over before the pause.
+fn paused_with(ttl_s: u64, server: &Server) -> Option<Sandbox> {
+    let begun = Instant::now();
+    let made = server.http().post("/v1/sandboxes", &json!({"ttl_s": ttl_s}));
+    let id = made.json()["id"].as_str().unwrap_or_default().to_owned();
+    let sandbox = server.named(&id);
+    // Too late, this call creates another one.
+    let paused = made.status == 201
+        && sandbox.post("/sessions/s/exec", &json!({"command": LOOP})).status == 200
+        && sandbox.post("/pause", &json!({})).status == 200
+        && begun.elapsed() < Duration::from_secs(ttl_s);
+    if paused {
+        return Some(sandbox);
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(ttl_s), "{}", made.text());
+    server.http().delete(&sandbox.path(""));
+    None
 }
 
 /// Promises: L18.
@@ -235,17 +287,14 @@ fn a_paused_sandbox_is_deleted_by_a_client_and_by_its_ttl() {
         server.wait_until_tidy();
     });
     rows.row("its ttl", || {
-        let sandbox = server.sandbox_with(&json!({"ttl_s": 2}));
-        sandbox.command("s", LOOP);
-        pause(&sandbox);
+        let sandbox = with_growing_limit(2, |ttl_s| paused_with(ttl_s, &server));
         wait_until("it is gone", SOON, || {
             (http.get(&sandbox.path("")).status == 404).then_some(())
         });
         server.wait_until_tidy();
     });
     drop(rows);
-    let sandbox = server.sandbox_with(&json!({"ttl_s": 3}));
-    pause(&sandbox);
+    let sandbox = with_growing_limit(3, |ttl_s| paused_with(ttl_s, &server));
     server.restart();
     wait_until("its ttl ends it after a restart too", SOON, || {
         (server.http().get(&sandbox.path("")).status == 404).then_some(())
@@ -322,15 +371,31 @@ fn a_session_with_a_scope_is_paused_too() {
     assert!(made.status == 201, "{}", made.text());
     assert_eq!(sandbox.command("v", "A=scoped; echo up")["stdout"], "up\n");
     let mut shell = sandbox.session("v");
-    let slow = shell.start(Start::new("sleep 1; echo done").with("timeout_ms", 2000));
-    wait_until("it runs", SOON, || (server.processes("sleep").len() == 1).then_some(()));
-    pause(&sandbox);
-    thread::sleep(Duration::from_secs(3));
-    let other = json!({"id": "w", "file_access": {"write": ["other"]}});
-    assert_eq!(sandbox.post("/sessions", &other).expect(409).error(), "sandbox_paused");
-    server.sandbox().says("echo the launcher waits for nothing");
-    resume(&sandbox);
-    shell.finish(&slow).is("done\n", 0);
+    with_growing_limit(2000, |limit_ms| {
+        let limit = Duration::from_millis(limit_ms);
+        sandbox.exec("rm -f /workspace/mine/*");
+        let text = "cd /workspace/mine; touch up; until [ -e go ]; do sleep 0.05; done; echo done";
+        let begun = Instant::now();
+        let slow = shell.start(Start::new(text).with("timeout_ms", limit_ms));
+        wait_until("it runs", SOON, || {
+            (sandbox.http.get(&sandbox.path("/files/mine/up")).status == 200).then_some(())
+        });
+        pause(&sandbox);
+        let ran = begun.elapsed();
+        thread::sleep(limit + Duration::from_millis(500));
+        let other = json!({"id": "w", "file_access": {"write": ["other"]}});
+        assert_eq!(sandbox.post("/sessions", &other).expect(409).error(), "sandbox_paused");
+        server.sandbox().says("echo the launcher waits for nothing");
+        let resumed = Instant::now();
+        resume(&sandbox);
+        sandbox.exec("touch /workspace/mine/go");
+        let ended = shell.finish(&slow);
+        if ran + resumed.elapsed() >= limit {
+            return None;
+        }
+        ended.is("done\n", 0);
+        Some(())
+    });
     drop(shell);
     pause(&sandbox);
     server.restart();

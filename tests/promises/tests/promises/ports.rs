@@ -313,8 +313,10 @@ fn a_websocket_is_passed_through_unchanged() {
 fn connections_are_reused_and_a_stale_one_causes_no_error() {
     let (_server, sandbox) = guest();
     let peers: Vec<Value> =
-        (0..5).map(|_| echo(sandbox.http.get(&at(&sandbox, "/echo")))["peer"].clone()).collect();
-    assert!(peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
+        (0..10).map(|_| echo(sandbox.http.get(&at(&sandbox, "/echo")))["peer"].clone()).collect();
+    // A request that follows at once may come before the connection of the last one is free.
+    let reused = (1..peers.len()).filter(|at| peers[..*at].contains(&peers[*at])).count();
+    assert!(reused >= 5, "{peers:?}");
     // The program is replaced by another, so the idle connection leads to a process that is gone.
     sandbox.says("pkill -f [g]uest.py; while pgrep -f [g]uest.py; do sleep 0.02; done");
     // A process that ends loses its name a moment before its sockets.

@@ -1,12 +1,12 @@
 //! The processors that programs inside count, and how busy sandboxes share those of the machine.
 
-use isolet_kit::{Options, SOON, Sandbox, Server, Shell, json, wait_until};
+use isolet_kit::{LONG, Options, SOON, Sandbox, Server, Shell, json, wait_until};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long the server may take to spread sandboxes. It measures each second, and a machine under
 /// load is late.
-const SPREAD: Duration = Duration::from_secs(60);
+const SPREAD: Duration = LONG;
 
 /// The processors of this machine; `None`, with the reason printed, if sandboxes have no CPU sets.
 fn processors(server: &Server) -> Option<usize> {

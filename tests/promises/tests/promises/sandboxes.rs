@@ -240,7 +240,7 @@ fn a_delete_waits_for_no_command() {
     shell.start(isolet_kit::Start::new("trap '' TERM INT HUP; while :; do sleep 1; done"));
     let mut session = sandbox.session("s");
     session.start(isolet_kit::Start::new("sleep 1000"));
-    quickly("a delete", std::time::Duration::from_secs(5), || sandbox.delete());
+    quickly("a delete", SOON, || sandbox.delete());
     assert!(shell.ended()["cause"].is_string());
     server.wait_until_tidy();
 }

@@ -1,7 +1,6 @@
 //! Searches for lines in files, and watches of changes to files.
 
 use isolet_kit::{Event, Reply, Rows, SOON, Sandbox, Stream, Value, one, quickly, wait_until};
-use std::time::Duration;
 
 fn get(sandbox: &Sandbox, rest: &str) -> Reply {
     sandbox.http.get(&sandbox.path(&format!("/files{rest}")))
@@ -244,6 +243,6 @@ fn an_unread_watch_gets_an_overflow_and_delays_nobody() {
     sandbox.exec("touch end");
     until(&mut stream, "created", "end");
     drop(stream);
-    quickly("a delete", Duration::from_secs(10), || sandbox.delete());
+    quickly("a delete", SOON, || sandbox.delete());
     server.healthy();
 }

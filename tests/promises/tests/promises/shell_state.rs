@@ -335,6 +335,7 @@ fn a_command_does_not_pay_for_the_save() {
     // state.
     shell.run("x=$(head -c 40000 /dev/zero | tr '\\0' a); y=$x");
     let mut took = Vec::new();
+    let mut usual = Vec::new();
     for n in 0..12 {
         shell.run("x=$x");
         // Around the moment at which the state is saved.
@@ -342,8 +343,15 @@ fn a_command_does_not_pay_for_the_save() {
         let begin = Instant::now();
         shell.run(":").is("", 0);
         took.push(begin.elapsed());
+        // Now nothing is saved.
+        let begin = Instant::now();
+        shell.run(":").is("", 0);
+        usual.push(begin.elapsed());
     }
     saved(&server, "s");
     took.sort();
-    assert!(took[6] < Duration::from_millis(25), "{took:?}");
+    usual.sort();
+    // A loaded machine takes longer for both.
+    let most = Duration::from_millis(25).max(usual[6] * 8);
+    assert!(took[6] < most, "{took:?}, and without a save {usual:?}");
 }

@@ -3,7 +3,7 @@
 use super::snapshot_layers::{
     add_layers, assert_layered, has_layers, layers, plain, remove, says, sleep, start_from,
 };
-use isolet_kit::{Options, SOON, Sandbox, Server, wait_until};
+use isolet_kit::{Options, SOON, Sandbox, Server, wait_until, with_growing_limit};
 
 /// Everything below the directories that lie in layers, with contents.
 const LOOK: &str = "cd /; find root opt usr/local -printf '%P %y %m %U:%G %n %s %l\\n' | sort; \
@@ -27,10 +27,15 @@ fn turns(sandbox: &Sandbox) -> usize {
 /// Promises: SN1, SN4.
 #[test]
 fn layers_are_folded_under_sandboxes_that_run() {
-    let delayed = "fold.created=delay(1500)";
-    let server = Options::new().env("ISOLET_FAILPOINTS", delayed).start();
+    with_growing_limit(1500, folded_after);
+}
+
+/// Wakes sandboxes before a fold that waits for `delay_ms`; `None` if the fold came first.
+fn folded_after(delay_ms: u64) -> Option<()> {
+    let delayed = format!("fold.created=delay({delay_ms})");
+    let server = Options::new().env("ISOLET_FAILPOINTS", &delayed).start();
     if !has_layers(&server) {
-        return;
+        return Some(());
     }
     let sandbox = plain(&server);
     let snapshot = add_layers(&server, &sandbox, 0, 9);
@@ -38,7 +43,13 @@ fn layers_are_folded_under_sandboxes_that_run() {
     let copy = start_from(&server, &snapshot);
     assert_layered(&copy, 8);
     assert_layered(&sandbox, 8);
-    assert_eq!(folded(&server), 0, "the fold is over already: delay it for longer");
+    if folded(&server) > 0 {
+        for sandbox in [sandbox, copy] {
+            sandbox.delete();
+        }
+        remove(&server, &snapshot);
+        return None;
+    }
     let before = says(&sandbox, LOOK);
     std::thread::scope(|scope| {
         let turning = scope.spawn(|| says(&copy, TURNS));
@@ -69,6 +80,7 @@ fn layers_are_folded_under_sandboxes_that_run() {
     sandbox.delete();
     copy.delete();
     wait_until("no layer is left", SOON, || layers(&server).is_empty().then_some(()));
+    Some(())
 }
 
 /// A server that starts while a sandbox runs on layers that were merged does not know of the merged

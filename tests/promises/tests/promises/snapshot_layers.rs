@@ -184,7 +184,8 @@ fn a_kill_at_any_step_loses_no_layer_and_leaves_none() {
     for point in ["layers.created", "snapshot.live", "snapshot.held", "snapshot.copied"] {
         abort_at(&mut server, point, "POST", &path, &json!({}));
         assert_eq!(says(&sandbox, LOOK), SEEN, "{point}");
-        assert!(layers(&server).is_empty(), "{point}");
+        let gone = || layers(&server).is_empty().then_some(());
+        wait_until(&format!("no layer is left, {point}"), SOON, gone);
     }
     let mut named = 0;
     for point in ["layers.created", "layers.taken", "layers.recorded", "layers.settled"] {
@@ -192,7 +193,8 @@ fn a_kill_at_any_step_loses_no_layer_and_leaves_none() {
         abort_at(&mut server, point, "POST", &path, &json!({}));
         // From the record on, the sandbox has the layer.
         named += usize::from(["layers.recorded", "layers.settled"].contains(&point));
-        assert_eq!(layers(&server).len(), named, "{point}");
+        let left = || (layers(&server).len() == named).then_some(());
+        wait_until(&format!("{named} layers are left, {point}"), SOON, left);
         assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}), "{point}");
         assert_eq!(says(&sandbox, LOOK), SEEN, "{point}");
     }

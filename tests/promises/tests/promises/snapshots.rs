@@ -1,7 +1,10 @@
 //! Snapshots of sandboxes, sandboxes that start from them, and forks.
 
-use isolet_kit::{Http, Options, SOON, Sandbox, Server, Value, json, one, wait_until};
+use isolet_kit::{
+    Http, Options, SOON, Sandbox, Server, Value, json, one, wait_until, with_growing_limit,
+};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Everything below the directory of snapshots, except the empty staging area and the layers.
 fn left(server: &Server) -> Vec<PathBuf> {
@@ -345,49 +348,71 @@ fn a_scoped_session_sees_in_a_copy_what_it_saw_before() {
 /// Promises: SN3, SN4.
 #[test]
 fn a_snapshot_is_not_deleted_while_sandboxes_are_created_from_it() {
+    with_growing_limit(1000, a_delete_is_refused_within);
+}
+
+/// Deletes a snapshot while a create from it waits for `delay_ms`; `None` if the create was
+/// through before.
+fn a_delete_is_refused_within(delay_ms: u64) -> Option<()> {
     let (mut server, sandbox) = one();
     fill(&sandbox);
     take(&sandbox, &json!({"name": "used"}));
     server.kill();
-    server.launch_with("ISOLET_FAILPOINTS", "restore.begun=delay(2000)");
+    server.launch_with("ISOLET_FAILPOINTS", &format!("restore.begun=delay({delay_ms})"));
     server.wait_until_ready();
-    std::thread::scope(|scope| {
+    let begun = Instant::now();
+    let in_time = std::thread::scope(|scope| {
         let creating = scope.spawn(|| start_from(&server, "used"));
         wait_until("it is being created", SOON, || {
             server.log().contains("failpoint: delayed").then_some(())
         });
-        let refused = server.http().delete("/v1/snapshots/used").expect(409);
-        assert_eq!(refused.error(), "snapshot_in_use");
+        let refused = server.http().delete("/v1/snapshots/used");
+        if refused.status == 200 && begun.elapsed() >= Duration::from_millis(delay_ms) {
+            return false;
+        }
+        assert_eq!(refused.expect(409).error(), "snapshot_in_use");
         let copy = creating.join().expect("it is created");
         assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
         server.http().delete("/v1/snapshots/used").expect(200);
         assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+        true
     });
     wait_until("its files are gone", SOON, || left(&server).is_empty().then_some(()));
+    in_time.then_some(())
 }
 
 /// The launcher has one thread, which must not wait for a process that is frozen from its start.
 /// Promises: SN1.
 #[test]
 fn a_scope_that_starts_in_a_frozen_sandbox_delays_no_other() {
+    with_growing_limit(3000, another_is_created_within);
+}
+
+/// Creates a sandbox while another one is frozen for `delay_ms`, in which a scope starts; `None` if
+/// the freeze was over before.
+fn another_is_created_within(delay_ms: u64) -> Option<()> {
     let (mut server, sandbox) = one();
     sandbox.says("mkdir /workspace/mine");
     server.kill();
-    server.launch_with("ISOLET_FAILPOINTS", "snapshot.held=delay(4000)");
+    server.launch_with("ISOLET_FAILPOINTS", &format!("snapshot.held=delay({delay_ms})"));
     server.wait_until_ready();
     let part = json!({"id": "part", "file_access": {"write": ["mine"]}});
+    let begun = Instant::now();
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| take(&sandbox, &json!({})));
         wait_until("it is frozen", SOON, || server.log().contains("snapshot.held").then_some(()));
         let scoped = scope.spawn(|| sandbox.post("/sessions", &part).status);
         // Enough for the request to arrive; the sandbox stays frozen for much longer.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         // Of another size than those of the warm pool, so that the launcher creates it.
         let other = server.sandbox_with(&json!({"disk_mib": 40}));
-        assert!(!copying.is_finished(), "another create waited for the frozen sandbox");
+        let in_time = !copying.is_finished();
+        let late = begun.elapsed() >= Duration::from_millis(delay_ms);
+        assert!(in_time || late, "another create waited for the frozen sandbox");
         assert_eq!(other.says("echo up"), "up\n");
         let taken = copying.join().expect("it is answered");
         assert_eq!(scoped.join().expect("it is answered"), 201);
         remove(&server.http(), &id(&taken));
-    });
+        in_time.then_some(())
+    })
 }

@@ -2,11 +2,12 @@
 
 use isolet_kit::{
     Options, Reply, Rows, SOON, Sandbox, Server, Value, cut, end_on_disk, evict, json, subvolumes,
-    truncate, wait_until,
+    truncate, wait_until, with_growing_limit,
 };
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 fn take(sandbox: &Sandbox) -> String {
     let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
@@ -157,7 +158,7 @@ fn at_the_end_of_the_disk(
     let last = all.filter(|path| path.metadata().is_ok_and(|file| file.len() > 0));
     let last = last.max_by_key(|path| end_on_disk(path)).expect("a file");
     let name = last.file_name().and_then(|name| name.to_str()).expect("text").to_owned();
-    sandbox.says(&format!("cd {directory}/d; ls | grep -vx {name} | xargs rm; sync"));
+    sandbox.says(&format!("cd {directory}/d; ls | grep -vx {name} | xargs rm; sync -f ."));
     evict(&last);
     (last, name)
 }
@@ -290,18 +291,29 @@ fn soak_a_snapshot_of_a_file_that_cannot_be_read_on_xfs() {
 /// Promises: SN3.
 #[test]
 fn a_delete_ends_the_copy_that_runs() {
-    let delayed = "snapshot.held=delay(1500)";
-    let server = Options::new().env("ISOLET_FAILPOINTS", delayed).start();
+    with_growing_limit(1500, a_delete_comes_within);
+}
+
+/// Deletes a sandbox while its copy waits for `delay_ms`; `None` if the copy was through
+/// before.
+fn a_delete_comes_within(delay_ms: u64) -> Option<()> {
+    let delayed = format!("snapshot.held=delay({delay_ms})");
+    let server = Options::new().env("ISOLET_FAILPOINTS", &delayed).start();
     let sandbox = server.sandbox();
-    std::thread::scope(|scope| {
+    let begun = Instant::now();
+    let taken = std::thread::scope(|scope| {
         let taken = scope.spawn(|| sandbox.post("/snapshots", &json!({})));
         wait_until("the sandbox stands still", SOON, || {
             server.log().contains("failpoint: delayed").then_some(())
         });
         sandbox.delete();
-        let taken = taken.join().expect("it is answered");
-        assert_eq!((taken.status, taken.error().as_str()), (404, "no_sandbox"));
+        taken.join().expect("it is answered")
     });
-    assert_eq!(staged(&server), 0);
+    if taken.status == 201 && begun.elapsed().as_millis() >= u128::from(delay_ms) {
+        return None;
+    }
+    assert_eq!((taken.status, taken.error().as_str()), (404, "no_sandbox"));
+    wait_until("nothing is staged", SOON, || (staged(&server) == 0).then_some(()));
     assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}));
+    Some(())
 }

@@ -31,7 +31,7 @@ fn asked() -> Server {
     let server = Options::new().warm_pool(1).other_kinds(1).start();
     let first = server.sandbox_with(&rules());
     assert!(fetched(&first, 80).contains(&PUBLIC.to_string()));
-    first.delete();
+    server.delete_with_agent(&first);
     server
 }
 
@@ -39,12 +39,18 @@ fn rules() -> Value {
     json!({"network": {"allow": [format!("{PUBLIC}:80")]}})
 }
 
-fn fetch(port: u16) -> String {
-    format!("timeout 5 cat </dev/tcp/{PUBLIC}/{port}")
+/// A command that prints the answer of a server in the simulated network, or ends after this time.
+fn fetch(port: u16, seconds: u64) -> String {
+    format!("timeout {seconds} cat </dev/tcp/{PUBLIC}/{port}")
 }
 
+/// The answer of the server, which is reached on port 80.
 fn fetched(sandbox: &Sandbox, port: u16) -> String {
-    let answer = sandbox.exec(&fetch(port));
+    fetched_within(sandbox, port, if port == 80 { 60 } else { 5 })
+}
+
+fn fetched_within(sandbox: &Sandbox, port: u16, seconds: u64) -> String {
+    let answer = sandbox.exec(&fetch(port, seconds));
     answer["stdout"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -55,7 +61,7 @@ fn the_warm_pool_holds_closed_sandboxes_with_egress_that_get_their_rules_when_ta
     let server = asked();
     for network in [rules(), json!({"network": "open"})] {
         let agent = waiting(&server);
-        let words = ["-t", &agent.to_string(), "-n", "bash", "-c", &fetch(80)];
+        let words = ["-t", &agent.to_string(), "-n", "bash", "-c", &fetch(80, 5)];
         let output = std::process::Command::new("nsenter").args(words).output().expect("nsenter");
         assert!(!output.status.success() && output.stdout.is_empty(), "nothing leaves: {output:?}");
         let sandbox = server.sandbox_with(&network);
@@ -63,11 +69,16 @@ fn the_warm_pool_holds_closed_sandboxes_with_egress_that_get_their_rules_when_ta
         assert_eq!(inside.trim_end(), network_namespace(agent), "it is the one from the warm pool");
         assert!(fetched(&sandbox, 80).contains(&PUBLIC.to_string()));
         let open = network["network"] == "open";
-        assert_eq!(fetched(&sandbox, 443).contains(&PUBLIC.to_string()), open, "{network}");
-        sandbox.delete();
+        let reached = fetched_within(&sandbox, 443, if open { 60 } else { 5 });
+        assert_eq!(reached.contains(&PUBLIC.to_string()), open, "{network}");
+        server.delete_with_agent(&sandbox);
     }
     let plain = server.sandbox();
-    assert_eq!(fetched(&plain, 80), "", "a sandbox without a network setting has no egress");
+    assert_eq!(
+        fetched_within(&plain, 80, 5),
+        "",
+        "a sandbox without a network setting has no egress"
+    );
 }
 
 /// Promises: Q24.
@@ -129,7 +140,7 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     let config = format!("[images]\nregistries = [\"{}\"]\n", registry.host());
     let server = Options::new().warm_pool(1).other_kinds(1).config(&config).start();
     let spec = json!({"image": name});
-    server.sandbox_with(&spec).delete();
+    server.delete_with_agent(&server.sandbox_with(&spec));
     let warm = |count: usize| {
         wait_until("the warm pool is full again", SOON, || {
             let agents = server.agents();
@@ -144,8 +155,8 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     let path = format!("/v1/images/{name}");
     assert_eq!(server.http().delete(&path).expect(409).error(), "image_in_use");
     assert_eq!(sandbox.says("cat /own"), "kept\n");
-    sandbox.delete();
-    server.sandbox_with(&spec).delete();
+    server.delete_with_agent(&sandbox);
+    server.delete_with_agent(&server.sandbox_with(&spec));
     warm(2);
     server.http().delete(&path).expect(204);
     let layers = server.data().join("images/layers");
@@ -153,6 +164,6 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     assert!(left.is_empty(), "{left:?}");
     warm(1);
     // The warm pool holds no sandbox of an image before the next request for one.
-    server.sandbox_with(&spec).delete();
+    server.delete_with_agent(&server.sandbox_with(&spec));
     warm(2);
 }

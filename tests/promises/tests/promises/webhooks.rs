@@ -1,147 +1,21 @@
 //! Webhooks: a real server tells a real receiver about its sandboxes.
 
+use crate::webhook_receiver::{Received, Receiver};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use isolet_kit::{Http, LONG, Options, Reply, SOON, Server, Value, json, wait_until};
 use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Receivers on this machine, and a second between two attempts.
 const CONFIG: &str = "[webhooks]\nallow_networks = [\"127.0.0.0/8\"]\nretry_after_s = [1]\n";
 
-/// A request as a receiver got it.
-#[derive(Debug, Clone)]
-struct Received {
-    headers: Vec<(String, String)>,
-    body: String,
-}
-
-impl Received {
-    fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find(|(own, _)| own == name);
-        found.map(|(_, value)| value.as_str()).unwrap_or_default()
-    }
-
-    fn id(&self) -> String {
-        self.header("webhook-id").to_owned()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("JSON")
-    }
-
-    fn kind(&self) -> String {
-        self.json()["type"].as_str().expect("a type").to_owned()
-    }
-
-    fn sandbox(&self) -> String {
-        self.json()["data"]["sandbox"].as_str().unwrap_or_default().to_owned()
-    }
-}
-
-/// What a receiver answers, and what it has got.
-#[derive(Debug, Default)]
-struct Script {
-    /// The status of each answer from now on, the next one last; empty: 204.
-    answers: Vec<u16>,
-    /// The status of all answers.
-    always: Option<u16>,
-    got: Vec<Received>,
-}
-
-/// A receiver on loopback.
-struct Receiver {
-    address: SocketAddr,
-    script: Arc<Mutex<Script>>,
-}
-
-impl Receiver {
-    fn start() -> Self {
-        Self::on("127.0.0.1:0".parse().expect("an address"))
-    }
-
-    fn on(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).expect("the port is free");
-        let address = listener.local_addr().expect("an address");
-        let script = Arc::<Mutex<Script>>::default();
-        let own = Arc::clone(&script);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // A server that is killed leaves half a request.
-                let _ = answer(stream, &own);
-            }
-        });
-        Self { address, script }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/hook?a=b", self.address)
-    }
-
-    fn got(&self) -> Vec<Received> {
-        self.script.lock().expect("not poisoned").got.clone()
-    }
-
-    /// Answers the next requests with these statuses.
-    fn answers(&self, statuses: &[u16]) {
-        let reversed = statuses.iter().rev().copied().collect();
-        self.script.lock().expect("not poisoned").answers = reversed;
-    }
-
-    /// Answers all requests with this status; `None`: 204.
-    fn always(&self, status: Option<u16>) {
-        self.script.lock().expect("not poisoned").always = status;
-    }
-
-    /// Waits for this many requests.
-    #[track_caller]
-    fn wait_for(&self, count: usize) -> Vec<Received> {
-        wait_until(&format!("{count} requests"), SOON, || {
-            let got = self.got();
-            (got.len() >= count).then_some(got)
-        })
-    }
-}
-
-fn answer(mut stream: TcpStream, script: &Mutex<Script>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut headers = Vec::new();
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = line.trim_end();
-        if line.is_empty() {
-            break;
-        }
-        let (name, value) = line.split_once(':').expect("a header");
-        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-    }
-    headers.push(("request".to_owned(), first.trim_end().to_owned()));
-    let length = headers.iter().find(|(name, _)| name == "content-length");
-    let length = length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let body = String::from_utf8(body).expect("text");
-    let status = {
-        let mut script = script.lock().expect("not poisoned");
-        script.got.push(Received { headers, body });
-        script.always.or_else(|| script.answers.pop()).unwrap_or(204)
-    };
-    let elsewhere = "location: http://127.0.0.1:1/elsewhere\r\n";
-    stream.write_all(
-        format!("HTTP/1.1 {status} x\r\n{elsewhere}content-length: 0\r\nconnection: close\r\n\r\n")
-            .as_bytes(),
-    )
-}
+/// How long the server waits for an answer.
+const ATTEMPT: Duration = Duration::from_secs(10);
 
 fn server() -> Server {
     Options::new().config(CONFIG).start()
@@ -351,11 +225,13 @@ fn wh3_a_receiver_that_hangs_delays_no_other() {
     let slow = add(&http, &json!({"url": format!("http://{address}/")}));
     let receiver = Receiver::start();
     add(&http, &json!({"url": receiver.url()}));
+    let begun = Instant::now();
     server.sandbox().delete();
     receiver.wait_for(2);
     let delivery = get(&http, &id(&slow))["delivery"].clone();
     let waits = delivery["failures"] == 0 && delivery["delivered"] == 0;
-    assert!(waits, "its first attempt still waits for an answer: {delivery}");
+    let late = begun.elapsed() >= ATTEMPT;
+    assert!(waits || late, "its first attempt still waits for an answer: {delivery}");
     // Deleting it ends the attempt.
     let (mut stream, _) = hanging.accept().expect("a connection");
     http.delete(&format!("/v1/webhooks/{}", id(&slow))).expect(204);
@@ -586,15 +462,20 @@ fn wh3_one_test_of_a_webhook_runs_at_a_time() {
     let url = format!("http://{}/", hanging.local_addr().expect("an address"));
     let made = add(&http, &json!({"url": url}));
     let path = format!("/v1/webhooks/{}/test", id(&made));
+    let begun = Instant::now();
     let first = {
         let http = http.clone();
         let path = path.clone();
         std::thread::spawn(move || http.post(&path, &json!({})))
     };
     let (stream, _) = hanging.accept().expect("a connection");
-    assert_eq!(http.post(&path, &json!({})).expect(429).error(), "webhook_busy");
+    let second = http.post(&path, &json!({}));
+    assert!(second.status == 429 || begun.elapsed() >= ATTEMPT, "{}", second.text());
+    assert!(second.status != 429 || second.error() == "webhook_busy", "{}", second.text());
     drop(stream);
     let result = first.join().expect("ends").expect(200).json();
     assert_eq!(result["status"], Value::Null);
-    assert!(result["duration_ms"].as_u64() < Some(Duration::from_secs(10).as_millis() as u64));
+    // It ends with the connection, unless its time was over before that.
+    let timed_out = result["error"].as_str().is_some_and(|why| why.contains("no complete answer"));
+    assert!(!timed_out || begun.elapsed() >= ATTEMPT, "{result}");
 }

@@ -517,8 +517,7 @@ fn raw_upgrade(server: &Server, path: &str, headers: &str) -> String {
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         server.key()
     );
-    let answer = server.http().raw(request.as_bytes(), std::time::Duration::from_millis(200));
-    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+    server.http().raw_status(request.as_bytes())
 }
 
 /// Promises: T12.

@@ -1,10 +1,13 @@
 //! T19: one key opens as many connections as it can. The server refuses the excess immediately with
 //! a reason, and no other client notices.
 
-use isolet_kit::{Http, LONG, Options, Rows, SOON, Sandbox, Server, json, wait_until};
+use isolet_kit::{
+    Http, LONG, Options, Rows, SOON, Sandbox, Server, free_port, json, wait_until,
+    with_growing_limit,
+};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 /// More than any limit of a server with [`DESCRIPTORS`].
 const TRIES: usize = 1_300;
@@ -275,25 +278,36 @@ fn t19_dialects_refuse_in_their_own_error_format() {
 /// Promises: T20.
 #[test]
 fn t19_a_client_that_reads_nothing_is_disconnected_and_an_idle_stream_is_not() {
-    let config = "[connections]\ndownloads = 1\nstalled_s = 1";
-    let server = Options::new().config(config).start();
+    with_growing_limit(1, a_stalled_download_within);
+}
+
+/// Stalls a download on a server that waits for `stalled_s`; `None` if that was over before the
+/// slot was asked for.
+fn a_stalled_download_within(stalled_s: u64) -> Option<()> {
+    let config = format!("[connections]\ndownloads = 1\nstalled_s = {stalled_s}");
+    let server = Options::new().config(&config).start();
     let http = server.http();
     let sandbox = server.sandbox();
     sandbox.exec(&format!("truncate -s {LARGE_MIB}M large"));
     let mut quiet = http.try_open("GET", "/v1/events", None).expect("an answer");
     let path = sandbox.path("/files/large");
+    let begun = Instant::now();
     let mut stalled = Opened::get(&http, &path, "");
     assert!(stalled.is_open());
-    assert!(!Opened::get(&http, &path, "").is_open(), "the only slot is taken");
+    if Opened::get(&http, &path, "").is_open() {
+        assert!(begun.elapsed() >= Duration::from_secs(stalled_s), "the only slot is taken");
+        return None;
+    }
     wait_until("its slot is free again", SOON, || {
         Opened::get(&http, &path, "").is_open().then_some(())
     });
-    stalled.stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    stalled.stream.set_read_timeout(Some(LONG)).expect("a time");
     let mut rest = Vec::new();
     let ended = stalled.stream.read_to_end(&mut rest);
     assert!(rest.len() < LARGE_MIB << 20, "the connection was closed: {ended:?}");
     server.sandbox().delete();
     while quiet.event().expect("the stream goes on").name != "destroyed" {}
+    Some(())
 }
 
 /// Clients that hold connections to the metrics stop Prometheus only until their time is over.
@@ -301,9 +315,7 @@ fn t19_a_client_that_reads_nothing_is_disconnected_and_an_idle_stream_is_not() {
 fn the_listener_of_the_metrics_serves_one_request_and_frees_idle_connections() {
     /// The server allows 16, for 20 s each.
     const IDLE: usize = 20;
-    let free = TcpListener::bind("127.0.0.1:0").expect("binds");
-    let address = free.local_addr().expect("has one");
-    drop(free);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let server = Options::new().config(&format!("metrics_listen = \"{address}\"\n")).start();
     let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\n\r\n");
     let scrape = |requests: usize| {

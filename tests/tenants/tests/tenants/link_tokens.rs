@@ -1,6 +1,10 @@
 //! Links with tokens that their callers chose: whose they are, and where they appear.
 
 use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, Value, json, wait_until};
+use std::time::{Duration, Instant};
+
+/// How long wrong guesses count, from the first one on.
+const WINDOW: Duration = Duration::from_secs(10);
 
 const TOKEN: &str = "chosen-by_Caller-1";
 
@@ -193,7 +197,13 @@ fn tokens_cannot_be_found_by_trial() {
     let token = link(&sandbox, &chosen(TOKEN))["token"].as_str().expect("a token").to_owned();
     assert_eq!(opened(&server, &token), 200);
     let guess = |n: usize| opened(&server, &format!("~default~demo~8000~guess-{n:012}"));
-    let refused = (0..150).find(|n| guess(*n) == 429);
+    let begun = Instant::now();
+    let mut refused = (0..150).find(|n| guess(*n) == 429);
+    if refused.is_none() && begun.elapsed() >= WINDOW {
+        // This machine was too slow. The next guess begins a new count.
+        std::thread::sleep(WINDOW);
+        refused = (0..150).find(|n| guess(*n) == 429);
+    }
     assert!(refused.is_some_and(|n| (50..=100).contains(&n)), "{refused:?}");
     assert_eq!(opened(&server, &token), 429, "also the right one, for some seconds");
     // Signed links and keys are not concerned.

@@ -1,7 +1,6 @@
 //! Paths of the files API: no request touches anything but the sandbox's own files.
 
 use isolet_kit::{Options, Reply, Rows, SOON, Sandbox, Server, Value, json, quickly};
-use std::time::Duration;
 
 /// A server whose runs need no pulled image, one run, and a file of the host beside its data
 /// directory.
@@ -219,17 +218,14 @@ fn i5_files_that_never_end_or_never_answer_are_refused_in_time() {
         "/proc/kmsg",
     ] {
         rows.row(&format!("read {path}"), || {
-            let reply =
-                quickly("an answer", Duration::from_secs(5), || read(&sandbox, path.as_bytes()));
+            let reply = quickly("an answer", SOON, || read(&sandbox, path.as_bytes()));
             assert!(reply.status >= 400 || reply.body.len() < 1 << 20, "{}", reply.status);
         });
     }
     for path in ["fifo", "dir", "/dev/zero", "/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern"]
     {
         rows.row(&format!("write {path}"), || {
-            let reply = quickly("an answer", Duration::from_secs(5), || {
-                write(&sandbox, path.as_bytes(), b"x")
-            });
+            let reply = quickly("an answer", SOON, || write(&sandbox, path.as_bytes(), b"x"));
             assert!(reply.status < 500 || reply.status == 507, "{} {}", reply.status, reply.text());
         });
     }
@@ -240,9 +236,7 @@ fn i5_files_that_never_end_or_never_answer_are_refused_in_time() {
             let begun = http.try_open("GET", &at, None).expect("it begins, or is refused");
             drop(begun);
         }
-        quickly("a call beside", Duration::from_secs(5), || {
-            assert_eq!(sandbox.says("echo on"), "on\n")
-        });
+        quickly("a call beside", SOON, || assert_eq!(sandbox.says("echo on"), "on\n"));
     });
     sandbox.says("rm -f growing; kill %1; :");
     drop(rows);

@@ -277,7 +277,7 @@ fn t13_port_connections_end_with_their_key() {
         let begun = std::time::Instant::now();
         let mut rest = Vec::new();
         let _ = stream.body.read_to_end(&mut rest);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     }
     assert_eq!(open_at(&server, &token), 401, "its port URLs end with it");
 }
@@ -399,8 +399,7 @@ fn i10_an_ambiguous_request_never_reaches_a_program_as_two() {
             server.port(),
             server.key()
         );
-        let answer = server.http().raw(line.as_bytes(), Duration::from_millis(300));
-        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let answer = server.http().raw_status(line.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 4"), "{target}: {answer}");
     }
     for name in ["localhost", "[::1]", "0.0.0.0", "2130706433", "127.0.0.1:80", "80@evil"] {

@@ -110,6 +110,17 @@ fn serde_json_of(text: &str) -> Value {
 /// Requests of each kind; enough that background work of the server does not change the average.
 const REQUESTS: u64 = 200;
 
+/// Whether data has arrived when the server reads, and whether a thread that gets work waits and is
+/// woken by a write, depends on the machine's load.
+const BY_CHANCE: [&str; 2] = ["recvfrom", "write"];
+
+/// The work of the server for one request, as far as it does not depend on the machine's load.
+fn work(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {
+    let mut all = steps(server, request);
+    all.retain(|name, _| !BY_CHANCE.contains(&name.as_str()));
+    all
+}
+
 /// The average number of each system call that the server makes for one request, rounded.
 fn steps(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {
     request();
@@ -137,7 +148,7 @@ fn heavy_t2_another_tenants_id_takes_the_same_steps_as_an_unknown_one() {
         rows.row(rest, || {
             let steps = |id: &str| {
                 let path = format!("/v1/sandboxes/{id}{rest}");
-                steps(&server, || drop(other.get(&path).expect(404)))
+                work(&server, || drop(other.get(&path).expect(404)))
             };
             assert_eq!(steps(&id), steps(NOBODY));
         });
@@ -145,15 +156,15 @@ fn heavy_t2_another_tenants_id_takes_the_same_steps_as_an_unknown_one() {
     rows.row("a session across sandboxes", || {
         let steps = |id: &str| {
             let path = format!("/v1/sessions/{id}");
-            steps(&server, || drop(other.get(&path).expect(404)))
+            work(&server, || drop(other.get(&path).expect(404)))
         };
         assert_eq!(steps(&session), steps("sess_aaaaaaaaaaaa"));
     });
     rows.row("the caller's own sandbox takes more steps", || {
         let own = server.http();
         let path = format!("/v1/sandboxes/{id}/files/");
-        let seen = steps(&server, || drop(own.get(&path).expect(200)));
-        assert_ne!(seen, steps(&server, || drop(other.get(&path).expect(404))));
+        let seen = work(&server, || drop(own.get(&path).expect(200)));
+        assert_ne!(seen, work(&server, || drop(other.get(&path).expect(404))));
     });
 }
 
@@ -171,10 +182,15 @@ fn heavy_t4_a_nearly_right_key_takes_the_same_steps_as_a_wrong_one() {
                 let http = Http::new(server.port(), Some(key));
                 steps(&server, || drop(http.get("/v1/sandboxes").expect(401)))
             };
+            let known = |all: &BTreeMap<String, u64>| {
+                let mut all = all.clone();
+                all.retain(|name, _| !BY_CHANCE.contains(&name.as_str()));
+                all
+            };
             let near = format!("{}!", &right[..right.len() - 1]);
             let wrong = steps(&"!".repeat(right.len()));
             assert!(wrong.contains_key("recvfrom") || wrong.contains_key("read"), "{wrong:?}");
-            assert_eq!(steps(&near), wrong);
+            assert_eq!(known(&steps(&near)), known(&wrong));
         });
     }
 }
@@ -239,7 +255,7 @@ struct Guesses {
 /// Promises: T3.
 #[test]
 fn t3_a_client_that_guesses_many_ids_is_rate_limited() {
-    let mut server = Options::new().config("not_found_limit_per_10s = 1000").start();
+    let mut server = Options::new().config("not_found_limit_per_10s = 200").start();
     let key = server.add_key(&["--tenant", "other"]);
     let own = server.http();
     let other = Http::new(server.port(), Some(&key));
@@ -257,11 +273,11 @@ fn t3_a_client_that_guesses_many_ids_is_rate_limited() {
     };
     let mut rows = Rows::new();
     rows.row("ids, by a key", || {
-        let first = ask(&key, 1000);
-        let second = ask(&key, 1000);
+        let first = ask(&key, 200);
+        let second = ask(&key, 200);
         let answered = first.answered + second.answered;
         let refused = first.refused + second.refused;
-        assert!(answered <= 1000 && refused > 0, "{answered} {refused}");
+        assert!(answered <= 200 && refused > 0, "{answered} {refused}");
         let refused = other.get("/v1/sandboxes").expect(429);
         assert_eq!(refused.error(), "too_many_not_found");
         assert_eq!(
@@ -274,11 +290,11 @@ fn t3_a_client_that_guesses_many_ids_is_rate_limited() {
         });
     });
     rows.row("keys, by an address", || {
-        let first = ask("wrong", 1000);
-        let second = ask("wrong", 1000);
+        let first = ask("wrong", 200);
+        let second = ask("wrong", 200);
         let answered = first.answered + second.answered;
         let refused = first.refused + second.refused;
-        assert!(answered <= 1000 && refused > 0, "{answered} {refused}");
+        assert!(answered <= 200 && refused > 0, "{answered} {refused}");
         own.get("/v1/sandboxes").expect(200);
     });
 }
