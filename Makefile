@@ -41,7 +41,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can fleet test clean-tests compat fetched soak snapshot-soak fleet-soak kills upgrade-test bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test clean-tests compat fetched soak snapshot-soak fleet-soak kills upgrade-test bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm fetched-all test-all test-series test-binaries
 
 run: build
 	exec ./dist/isolet serve
@@ -128,7 +128,7 @@ clean-tests:
 	python3 tests/runner/cleanup.py
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: sdk browser python openapi-tools docs-tools etcd $(XTERM)
+fetched: sdk browser python openapi-tools docs-tools etcd $(XTERM) target/clients/mcp/.fetched target/clients/idna-3.20.tar.gz
 fetched-all: clients prometheus reverse-proxies
 
 soak: packages tools programs

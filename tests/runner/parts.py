@@ -20,7 +20,7 @@ class Part:
     # `test`: everyone runs it. `all`: only CI does, because it needs several nodes, injected faults, long
     # waits, other systems' clients or servers of third parties.
     door: str
-    # Parts of one lane run one after the other; the lanes run at the same time.
+    # Parts of one lane run one after the other. `first` runs before the others, which run at the same time.
     lane: str
     command: list[str]
     # The longest run, in seconds. It is for a part that hangs: a loaded machine needs far less.
@@ -56,9 +56,11 @@ def parts() -> list[Part]:
     cases = ["cargo", "nextest", "run", "-p", "isolet-vt", "--lib", "--run-ignored", "only", "-E", "test(cases_for_xterm_js)"]
     compare = ["node", "crates/vt/tests/xterm/compare.mjs", str(xterm)]
     return [
+        # It fills both cores, which would make tests slower, and ends soon if something is wrong.
+        Part("lint", "all", "first", ["make", "--no-print-directory", "lint"], 1800),
         Part("rust", "test", "rust", _nextest("default"), 1500, "nextest"),
         Part("rust-all", "all", "rust", _nextest("all"), 2400, "nextest"),
-        Part("runner", "test", "others", ["python3", "-m", "unittest", "-q", "test_reports", "test_cleanup"], 300, folder="tests/runner"),
+        Part("runner", "test", "others", ["python3", "-m", "unittest", "-q", "test_reports", "test_doors", "test_cleanup"], 300, folder="tests/runner"),
         Part(
             "xterm", "test", "others",
             _shell(["rm", "-rf", str(xterm)], ["mkdir", "-p", str(xterm)], cases, compare),

@@ -2,7 +2,7 @@
 """Runs the tests: every part, whatever fails, and one summary at the end.
 
     tests/runner/run.py test           what `make test` runs
-    tests/runner/run.py all            what `make test-all` runs, after `make lint`
+    tests/runner/run.py all            what `make test-all` runs
     tests/runner/run.py rest           what only `make test-all` runs
     tests/runner/run.py test --only browser,docs
     tests/runner/run.py test --times 10 --loaded 5
@@ -73,11 +73,18 @@ class Run:
             print(text, flush=True)
 
     def start(self) -> None:
-        """Run the lanes at the same time, and the parts of each lane one after the other."""
+        """Run the first lane, then the others at the same time, and the parts of each one after the other."""
         lanes: dict[str, list[Part]] = {}
         for part in self._selected:
             lanes.setdefault(part.lane, []).append(part)
+        first = lanes.pop("first", [])
+        threads = [threading.Thread(target=self._lane, args=(first,))]
+        self._join(threads)
         threads = [threading.Thread(target=self._lane, args=(lane,)) for lane in lanes.values()]
+        self._join(threads)
+
+    @staticmethod
+    def _join(threads: list[threading.Thread]) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -248,7 +255,7 @@ def main() -> int:
     parser.add_argument("door", nargs="?", choices=["test", "rest", "all"], default="test")
     parser.add_argument("--only", help="run these parts only, by name, separated by commas")
     parser.add_argument("--times", type=int, help="repeat until this commit has passed so often")
-    parser.add_argument("--loaded", type=int, default=0, help="of these, run so many beside a load on processors and disk")
+    parser.add_argument("--loaded", type=int, default=0, help="the number of these runs beside a load on processors and disk")
     parser.add_argument("--history", action="store_true", help="print how often each commit passed and failed, and exit")
     options = parser.parse_args()
     if options.history:

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use isolet_egress_proxy::{Sockets, privileges, run};
 use isolet_sys::seccomp;
-use isolet_wire::version::{OLDEST_AGENT, VERSION, supported};
+use isolet_wire::version::{OLDEST_AGENT, VERSION};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::RawFd;
 
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     let options = ProxyOptions::parse();
     ensure!(options.id != 0, "--id must not be 0 (root)");
     ensure!(
-        supported(options.protocol),
+        (OLDEST_AGENT..=VERSION).contains(&options.protocol),
         "isolet-launcher speaks protocol version {}, and this isolet-egress-proxy {OLDEST_AGENT} to \
          {VERSION}; install both from one package",
         options.protocol

@@ -6,9 +6,9 @@
 //! ```
 
 use isolet_jail::filter::{FilterKind, bytes};
+use isolet_wire::VERSION;
 use isolet_wire::frame::decode;
 use isolet_wire::launcher::encode;
-use isolet_wire::VERSION;
 use isolet_wire::network::{
     Guard, NetworkDenial, PACKET_BYTES_MAX, Policy, ProxyRequest, ProxyResponse, Rule,
 };
@@ -307,6 +307,7 @@ fn start(sockets: &[OwnedFd; 5], roots: &Path) -> Child {
     }
     let mut bash = Command::new("bash");
     let program = env!("CARGO_BIN_EXE_isolet-egress-proxy");
-    bash.args(["-c", &format!("exec {program} --protocol {VERSION} {redirections}")]).env("SSL_CERT_FILE", roots);
+    bash.args(["-c", &format!("exec {program} --protocol {VERSION} {redirections}")])
+        .env("SSL_CERT_FILE", roots);
     bash.spawn().expect("bash starts")
 }

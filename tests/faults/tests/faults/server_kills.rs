@@ -166,7 +166,7 @@ fn f4_recovery_that_is_killed_repeatedly_has_the_same_result() {
 
 /// Promises: F4.
 #[test]
-fn heavy_f4_agents_that_never_answer_delay_nobody() {
+fn f4_agents_that_never_answer_delay_nobody() {
     let mut server = Server::start();
     let ids: Vec<String> = std::thread::scope(|threads| {
         let create = || (0..25).map(|_| server.sandbox().id).collect::<Vec<_>>();

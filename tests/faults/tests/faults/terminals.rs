@@ -211,7 +211,7 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_no_other() {
 
 /// Promises: F25.
 #[test]
-fn heavy_f25_vanished_clients_are_detected() {
+fn f25_vanished_clients_are_detected() {
     let (server, sandbox) = one();
     let mut other = sandbox.terminal("");
     other.line("echo be''gin", "begin");
@@ -249,7 +249,7 @@ fn heavy_f25_vanished_clients_are_detected() {
 /// other clients are served during that time.
 /// Promises: F26.
 #[test]
-fn heavy_f26_silent_connections_are_closed_and_others_are_served() {
+fn f26_silent_connections_are_closed_and_others_are_served() {
     const SILENT_ONES: usize = 3000;
     let (server, sandbox) = one();
     let before = process::memory_kib(server.pid());
