@@ -53,7 +53,7 @@ def _shell(*commands: list[str]) -> list[str]:
 def parts() -> list[Part]:
     """All parts, in the order in which each lane runs them."""
     xterm = ROOT / "target/xterm"
-    cases = ["cargo", "nextest", "run", "-p", "isolet-vt", "--lib", "--run-ignored", "only", "-E", "test(cases_for_xterm_js)"]
+    cases = ["cargo", "nextest", "run", "--workspace", "--profile", "soak", "--run-ignored", "only", "-E", "test(cases_for_xterm_js)"]
     compare = ["node", "crates/vt/tests/xterm/compare.mjs", str(xterm)]
     return [
         # It fills both cores, which would make tests slower, and ends soon if something is wrong.

@@ -1,7 +1,7 @@
 /** Connections and lookups of a sandbox that were refused, with one click to allow each. */
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { at, describeError } from "../../lib/api";
 import { now } from "../../lib/clock";
 import { plural, roughDuration, visibleName } from "../../lib/format";
@@ -33,9 +33,12 @@ const keyOf = ({ host, port, protocol, rule }: Refusal): string => JSON.stringif
 function useRefusals(sandbox: string): { all: Refusal[] | undefined; wrong: ReturnType<typeof describeError> | undefined; forget: (one: Refusal) => void } {
   const [all, setAll] = useState<ReadonlyMap<string, Refusal>>();
   const [wrong, setWrong] = useState<ReturnType<typeof describeError>>();
+  // What is shown comes from here at every later event, so what is forgotten leaves it too.
+  const refusals = useRef(new Map<string, Refusal>());
   useEffect(() => {
     const ends = new AbortController();
     const found = new Map<string, Refusal>();
+    refusals.current = found;
     const show = (): void => setAll(new Map(found));
     let timer = setTimeout(show, QUIET_MS);
     const follow = async (): Promise<void> => {
@@ -58,9 +61,8 @@ function useRefusals(sandbox: string): { all: Refusal[] | undefined; wrong: Retu
     };
   }, [sandbox]);
   const forget = (one: Refusal): void => {
-    const next = new Map(all);
-    next.delete(keyOf(one));
-    setAll(next);
+    refusals.current.delete(keyOf(one));
+    setAll(new Map(refusals.current));
   };
   return { all: all && [...all.values()].reverse(), wrong, forget };
 }

@@ -110,7 +110,7 @@ fn start_again(server: &mut Server, image: &Path) {
 
 /// Promises: F48.
 #[test]
-fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the_data() {
+fn long_a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the_data() {
     let mut server = Options::new().warm_pool(1).start();
     let folder = tempfile::tempdir().expect("a directory");
     let target = folder.path().join("backup");

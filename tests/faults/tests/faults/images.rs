@@ -53,7 +53,7 @@ fn compressible(count: usize) -> Vec<u8> {
 /// An import was once written completely, however little of the disk was left.
 /// Promises: F12.
 #[test]
-fn f12_imports_at_once_leave_the_disk_above_its_floor() {
+fn long_f12_imports_at_once_leave_the_disk_above_its_floor() {
     let server = Options::new().config("free_space_floor_mib = 64\n").disk_mib(160).start();
     let http = server.http();
     let large = compressible(50 << 20);
@@ -114,7 +114,7 @@ fn f22_a_start_removes_image_trees_of_any_depth() {
 
 /// Promises: A7.
 #[test]
-fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
+fn long_f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     let registry = Registry::start();
     let host = registry.host();
     let config = format!("[images]\nregistries = [\"{host}\"]\nidle_s = 1\npull_timeout_s = 2\n");

@@ -120,7 +120,7 @@ fn killed<T: Send>(
 
 /// Promises: Q8.
 #[test]
-fn f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
+fn long_f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
     let internet = Internet::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]));
     let mut server = Options::new().config(&internet.config()).start();
     let prober = server.sandbox_with(&json!({"network": rules(false)}));

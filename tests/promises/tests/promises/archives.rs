@@ -125,7 +125,7 @@ fn i8_forbidden_entries_of_an_archive_are_left_out() {
 
 /// Promises: W12.
 #[test]
-fn i8_an_archive_that_lies_or_grows_is_bounded() {
+fn long_i8_an_archive_that_lies_or_grows_is_bounded() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("names of 4 KiB and of 10 KiB", || {

@@ -220,7 +220,7 @@ fn expired(reply: Reply) {
 
 /// Promises: W16.
 #[test]
-fn a_version_whose_changes_are_unknown_has_expired() {
+fn long_a_version_whose_changes_are_unknown_has_expired() {
     let (mut server, sandbox) = one();
     sandbox.exec("mkdir -p d");
     let mut rows = Rows::new();

@@ -116,7 +116,7 @@ fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
 /// 2.5 GB. The test uses a separate server, whose peak memory nothing else has raised.
 /// Promises: A5.
 #[test]
-fn i8_one_directory_repeated_uses_no_memory() {
+fn long_i8_one_directory_repeated_uses_no_memory() {
     let server = Server::start();
     let http = server.http();
     let archive = plain(vec![repeated(busybox(), 25_000).bytes()]).layout();

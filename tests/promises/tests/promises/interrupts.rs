@@ -227,7 +227,7 @@ fn a_signal_reaches_the_foreground() {
 /// shell's input, and the shell was lost.
 /// Promises: S6.
 #[test]
-fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
+fn long_interrupts_among_forks_keep_the_shell_and_its_jobs() {
     let (_server, sandbox) = one();
     let (mut shell, mut pid) = begin(&sandbox);
     let rounds = tries(80, 8000) as u64;
