@@ -240,8 +240,7 @@ impl ServerSettings {
     /// Reads the configuration file and applies the overrides.
     ///
     /// # Errors
-    /// When the file cannot be read or parsed, when a setting is out of bounds, and when a setting
-    /// that was renamed is used under its old name.
+    /// When the file cannot be read or parsed, and when a setting is out of bounds.
     pub(crate) fn read(overrides: Overrides) -> Result<Self> {
         let file = match &overrides.file {
             Some(path) => parse(&read(path)?, path)?,

@@ -51,9 +51,6 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Overrides,
-    /// The earlier name of --warm-pool-size
-    #[arg(long, hide = true, value_name = "COUNT", value_parser = renamed_ready)]
-    ready: Option<u32>,
     /// Write the log to standard error as JSON, one object in each line
     #[arg(long, env = "ISOLET_LOG_JSON", value_parser = config::switch)]
     log_json: bool,
@@ -62,15 +59,9 @@ pub(crate) struct Args {
     print_config: bool,
 }
 
-/// Refuses `--ready` with its new name.
-fn renamed_ready(_: &str) -> Result<u32, String> {
-    Err("--ready was renamed to --warm-pool-size".to_owned())
-}
-
 /// Runs the server until it gets SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
-    debug_assert!(args.ready.is_none(), "its parser accepts nothing");
     let json = args.log_json;
     let settings = match ServerSettings::read(args.settings) {
         Ok(settings) => settings,
