@@ -267,7 +267,10 @@ fn no_code_in_a_jupyter_kernel_hangs_its_context() {
         assert_eq!(stream.event().expect("it runs").name, "stdout");
         sandbox.post("/contexts/k/interrupt", &Value::Null).expect(200);
         let reply = stream.event().expect("an error");
-        assert!(reply.name == "exception" && reply.data.contains("KeyboardInterrupt"), "{reply:?}");
+        // The signal is repeated until the code has ended. On a slow machine one of them interrupts the
+        // traceback of the one before, and IPython then prints the exception as a line.
+        let is_told = matches!(&*reply.name, "exception" | "stderr");
+        assert!(is_told && reply.data.contains("KeyboardInterrupt"), "{reply:?}");
         assert_eq!(value(&run(&sandbox, "kept")), "'kept'");
     });
     let cases = [
