@@ -88,8 +88,9 @@ def _failure(part: Part, suite: str, case: ElementTree.Element) -> Failure:
         return Failure(node, f"{_go(part)}{_short(PYTHON)}/pytest {shlex.quote(node)}")
     # Vitest and Playwright: the suite is the file.
     title = name.split(" > ")[-1].split(" › ")[-1]
-    program = "playwright test" if part.name == "browser" else "vitest run"
-    flag = "-g" if part.name == "browser" else "-t"
+    is_browser = part.folder == "tests/browser"
+    program = "playwright test" if is_browser else "vitest run"
+    flag = "-g" if is_browser else "-t"
     command = f"{_go(part)}npx {program} {shlex.quote(suite)} {flag} {shlex.quote(re.escape(title))}"
     return Failure(f"{suite} {name}", command)
 

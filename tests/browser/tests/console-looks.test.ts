@@ -85,8 +85,9 @@ test("keys that are pressed without a pause all count", async ({ console }) => {
 
 const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
 
+// Looks at each page six times: only `make test-all` runs it.
 // Promises: C6.
-test("in every size and theme nothing overflows, and text is readable", async ({ console }) => {
+test("in every size and theme nothing overflows, and text is readable", { tag: "@long" }, async ({ console }) => {
   test.slow();
   const { page } = console;
   await console.made({ metadata: { owner: "ci" }, env: { GREETING: "hello", TOKEN: "secret" } });

@@ -44,7 +44,8 @@ async function open(page: Page, site: Site, path: string): Promise<void> {
   await page.goto(pathToFileURL(join(site.folder, path)).href);
 }
 
-test("no page scrolls sideways on a small screen, or needs another host", async ({ page, site, findings }) => {
+// Opens more than 70 pages: only `make test-all` runs it.
+test("no page scrolls sideways on a small screen, or needs another host", { tag: "@long" }, async ({ page, site, findings }) => {
   await page.setViewportSize({ width: 360, height: 640 });
   expect(site.pages.length).toBeGreaterThan(70);
   for (const path of site.pages) {
