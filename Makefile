@@ -112,7 +112,7 @@ test-series: test-needs
 
 .PHONY: test-needs all-needs
 test-needs: packages tools console clean-tests
-	$(MAKE) -j2 built fetched
+	$(MAKE) -j3 built fetched
 
 .PHONY: built
 built:

@@ -20,7 +20,8 @@ class Part:
     # `test`: everyone runs it. `all`: only CI does, because it needs several nodes, injected faults, long
     # waits, other systems' clients or servers of third parties.
     door: str
-    # Parts of one lane run one after the other. `first` runs before the others, which run at the same time.
+    # Parts of one lane run one after the other. `first` runs before the others, which `--together` runs at the
+    # same time.
     lane: str
     command: list[str]
     # The longest run, in seconds. It is for a part that hangs: a loaded machine needs far less.

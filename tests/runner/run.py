@@ -60,8 +60,9 @@ class Outcome:
 class Run:
     """One run of the parts of a door."""
 
-    def __init__(self, selected: list[Part], own: dict[str, str]) -> None:
+    def __init__(self, selected: list[Part], own: dict[str, str], together: bool) -> None:
         self._selected = selected
+        self._together = together
         self._environment = own
         self._screen = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -73,10 +74,10 @@ class Run:
             print(text, flush=True)
 
     def start(self) -> None:
-        """Run the first lane, then the others at the same time, and the parts of each one after the other."""
+        """Run the first lane and then the others, at the same time if that is wanted."""
         lanes: dict[str, list[Part]] = {}
         for part in self._selected:
-            lanes.setdefault(part.lane, []).append(part)
+            lanes.setdefault(part.lane if self._together or part.lane == "first" else "one", []).append(part)
         first = lanes.pop("first", [])
         threads = [threading.Thread(target=self._lane, args=(first,))]
         self._join(threads)
@@ -208,12 +209,12 @@ def _summary(run: Run, left: list[str], seconds: float) -> bool:
     return not bad and not left
 
 
-def _once(selected: list[Part], door: str, loaded: bool) -> bool:
+def _once(selected: list[Part], door: str, loaded: bool, together: bool) -> bool:
     shutil.rmtree(LOGS, ignore_errors=True)
     (LOGS / "servers").mkdir(parents=True)
     begin = time.monotonic()
     place = cleanup.Run()
-    run = Run(selected, {"TMPDIR": str(place.directory)})
+    run = Run(selected, {"TMPDIR": str(place.directory)}, together)
     load = _load(place.directory) if loaded else None
     left: list[str] = []
     try:
@@ -256,8 +257,12 @@ def main() -> int:
     parser.add_argument("--only", help="run these parts only, by name, separated by commas")
     parser.add_argument("--times", type=int, help="repeat until this commit has passed so often")
     parser.add_argument("--loaded", type=int, default=0, help="the number of these runs beside a load on processors and disk")
+    parser.add_argument("--together", action="store_true", help="run Rust's tests and the others at the same time: sooner, and slower each")
     parser.add_argument("--history", action="store_true", help="print how often each commit passed and failed, and exit")
     options = parser.parse_args()
+    # Both end the run and clean up, also where a shell has started this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.history:
         print(history.table())
         return 0
@@ -272,10 +277,10 @@ def main() -> int:
     door = options.door if not options.only else f"{options.door}:{options.only}"
     try:
         if options.times is None:
-            return 0 if _once(selected, door, loaded=False) else 1
+            return 0 if _once(selected, door, False, options.together) else 1
         while (kind := history.next_run(door, options.times, options.loaded)) is not None:
             print(f"\n=== {door}, {'beside a load' if kind.loaded else 'alone'}: run {kind.number} of {options.times}", flush=True)
-            if not _once(selected, door, kind.loaded):
+            if not _once(selected, door, kind.loaded, options.together):
                 return 1
         print(history.table())
         return 0
