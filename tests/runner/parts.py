@@ -59,7 +59,7 @@ def parts() -> list[Part]:
     return [
         # It fills both cores, which would make tests slower, and ends soon if something is wrong.
         Part("lint", "all", "first", ["make", "--no-print-directory", "lint"], 1800),
-        Part("rust", "test", "rust", _nextest("default"), 1500, "nextest"),
+        Part("rust", "test", "rust", _nextest("default"), 2400, "nextest"),
         Part("rust-all", "all", "rust", _nextest("all"), 2400, "nextest"),
         Part("runner", "test", "others", ["python3", "-m", "unittest", "-q", "test_reports", "test_doors", "test_cleanup"], 300, folder="tests/runner"),
         Part(
