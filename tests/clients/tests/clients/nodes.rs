@@ -110,7 +110,8 @@ impl Etcd {
         let record = json!({
             "v": 1, "format": 1, "name": "gone", "identity": "x", "address": "127.0.0.1:1",
             "region": "eu", "labels": {}, "version": "1", "limits_digest": "", "store": false,
-            "state": "ready", "started_at_ms": 1, "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
+            "state": "ready", "started_at_ms": 1,
+            "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
             "load": {"memory_reserved_mib": 0, "disk_used_mib": 0, "sandboxes": 1, "running": 1, "images": []},
         });
         let owner = json!({

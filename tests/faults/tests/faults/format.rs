@@ -85,6 +85,7 @@ fn torn_down(server: &Server) {
 }
 
 /// What an earlier version has left runs on after an upgrade, and nothing would have found it again.
+/// Promises: F49.
 #[test]
 fn a_directory_of_an_earlier_version_is_refused_and_torn_down() {
     let _world = net::World::new();
@@ -112,6 +113,7 @@ fn a_directory_of_an_earlier_version_is_refused_and_torn_down() {
     server.healthy();
 }
 
+/// Promises: F49.
 #[test]
 fn a_directory_with_another_number_is_refused_and_torn_down() {
     let _world = net::World::new();
