@@ -25,10 +25,10 @@ pub struct Ended {
     pub left: Vec<String>,
 }
 
-/// Kills the processes of all sandboxes, removes their control groups, and ends the lease
-/// guard and the process that owns the veth pairs, of whatever version they are. The caller must hold the directory's lock and have called
-/// [`crate::identity::adopt`], so that a copy of a data directory does not end the sandboxes of the
-/// original. Blocks.
+/// Kills the processes of all sandboxes, removes their control groups, and ends the lease guard and
+/// the process that owns the veth pairs, of whatever version they are. The caller must hold the
+/// directory's lock and have called [`crate::identity::adopt`], so that a copy of a data directory
+/// does not end the sandboxes of the original. Blocks.
 ///
 /// # Errors
 /// Those of reading the data directory. Failures of one sandbox are listed in [`Ended::left`].
