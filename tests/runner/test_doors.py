@@ -40,23 +40,30 @@ FOLDERS = {
 }
 
 
-def rust_tests_of_everyone() -> set[tuple[str, str]]:
-    """The Rust tests that `make test` runs: the folder of each one's package, and the name of its function."""
-    command = ["cargo", "nextest", "list", "--workspace", "--message-format", "json"]
+def rust_tests(profile: str) -> dict[str, tuple[str, str]]:
+    """The Rust tests of a profile: the folder of each one's package, and the name of its function."""
+    command = ["cargo", "nextest", "list", "--workspace", "--profile", profile, "--message-format", "json"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
-    found = set()
-    for suite in json.loads(listed.stdout)["rust-suites"].values():
+    found = {}
+    for binary, suite in json.loads(listed.stdout)["rust-suites"].items():
         folder = Path(suite["cwd"]).relative_to(ROOT).as_posix()
         for name, case in suite["testcases"].items():
             if not case["ignored"] and case["filter-match"]["status"] == "matches":
-                found.add((folder, name.split("::")[-1]))
+                found[f"{binary} {name}"] = (folder, name.split("::")[-1])
     return found
 
 
 class Doors(unittest.TestCase):
+    def test_each_rust_test_has_exactly_one_door(self) -> None:
+        everyone = set(rust_tests("default"))
+        rest = set(rust_tests("all"))
+        every = set(rust_tests("soak"))
+        self.assertEqual(everyone & rest, set(), "both doors run these")
+        self.assertEqual(every - everyone - rest, set(), "no door runs these")
+
     def test_make_test_shows_every_promise_that_one_server_can_show(self) -> None:
         everyone = {part.name for part in parts() if part.door == "test"}
-        rust = rust_tests_of_everyone()
+        rust = set(rust_tests("default").values())
 
         def is_shown(test: promises.Test) -> bool:
             for folder, part in FOLDERS.items():
