@@ -31,6 +31,10 @@ test("rules, credentials and refused connections are managed on one page", async
   await expect(row).toHaveCount(0);
   await expect(page.getByRole("region", { name: "Allowed" })).toContainText("refused.example.net");
   expect((await network()).allow).toContain("refused.example.net");
+  // A later refusal once brought back the row of the host that had been allowed.
+  await console.exec("default", "getent hosts third.example.net; true");
+  await expect(page.locator('[data-host="third.example.net"]')).toBeVisible();
+  await expect(row).toHaveCount(0);
   // What is refused stays listed when the page is opened again.
   await page.reload();
   await expect(page.locator('[data-host="other.example.net"]')).toBeVisible();
