@@ -477,14 +477,28 @@ impl Server {
         assert!(found.is_ok(), "{count} sandboxes are listed, and there are {seen:?}");
     }
 
-    /// Deletes every sandbox and looks for leftovers.
+    /// Deletes every sandbox and looks for leftovers. In a fleet the lists name the sandboxes of the other
+    /// nodes too, and a node that has just come back may list one that it had before.
     fn leave(&mut self) {
-        for http in self.clients().collect::<Vec<_>>() {
-            for id in self.ids(&http) {
-                let _ = http.try_send("DELETE", &format!("/v1/sandboxes/{id}"), None);
-            }
-        }
-        self.wait_until_tidy();
+        let clients: Vec<Http> = self.clients().collect();
+        let expected = self.options.ready + self.options.others;
+        let mut last = String::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_until("all sandboxes are deleted, and nothing is left over", SOON, || {
+                let mut answers = Vec::new();
+                for http in &clients {
+                    for id in self.ids(http) {
+                        let path = format!("/v1/sandboxes/{id}");
+                        let answer = http.try_send("DELETE", &path, None);
+                        answers.push((id, answer.map(|reply| (reply.status, reply.text()))));
+                    }
+                }
+                let seen = self.traces();
+                last = format!("deleted last: {answers:?}; there are {seen:?}");
+                (answers.is_empty() && seen.holds(expected)).then_some(())
+            });
+        }));
+        assert!(found.is_ok(), "{last}");
         let data = self.data();
         self.stop();
         wait_until("the server's own processes end", SOON, || {
