@@ -93,6 +93,23 @@ async fn a_second_node_with_the_same_name_is_refused_while_the_first_lives() {
 }
 
 #[tokio::test]
+async fn a_node_of_another_format_is_named_and_not_joined() {
+    let server = EtcdServer::start().await;
+    let far = b"isolet/nodes/live/far";
+    for (value, expected) in [(&br#"{"format": 2}"#[..], 2), (&b"{}"[..], 0)] {
+        server.client().put(far, value).await.unwrap();
+        let Err(error) = Node::try_join(&server, "one", "identity", BRIEF).await else {
+            panic!("nodes of two formats are in one fleet")
+        };
+        let JoinError::OtherFormat { name, found, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((name.as_str(), *found), ("far", expected));
+        assert_eq!(server.client().get(b"isolet/nodes/live/one").await.unwrap(), None);
+    }
+    server.client().delete(far).await.unwrap();
+    Node::try_join(&server, "one", "identity", BRIEF).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_next_server_of_a_node_continues_its_registration() {
     let server = EtcdServer::start().await;
     let first = Node::join(&server, "one").await;

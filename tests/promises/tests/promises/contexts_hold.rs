@@ -277,9 +277,11 @@ fn output_between_runs_arrives_with_the_next_run() {
     });
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
-    let child = "import subprocess; subprocess.Popen('until [ -e /workspace/begin ]; do sleep .02; done; head -c 1000000 /dev/zero; touch /workspace/full', shell=True)";
+    let flood = "until [ -e /workspace/begin ]; do sleep .02; done; \
+                 head -c 1000000 /dev/zero; touch /workspace/full";
+    let child = format!("import subprocess; subprocess.Popen('{flood}', shell=True)");
     // A busy agent may read the rest of the pipe only during later runs.
-    let mut answers = vec![python(&sandbox, child)];
+    let mut answers = vec![python(&sandbox, &child)];
     sandbox.exec("touch /workspace/begin; until [ -e /workspace/full ]; do sleep .02; done");
     answers.extend((0..3).map(|_| python(&sandbox, "1")));
     let reported: usize =
