@@ -1,5 +1,6 @@
 //! Paths of the checkout and of what `make clients` has fetched, and a runner for programs.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -33,6 +34,8 @@ pub(crate) struct ProgramOutput {
     pub(crate) who: String,
     /// The exit code; `None` when a signal ended it.
     pub(crate) code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -42,13 +45,20 @@ impl ProgramOutput {
     pub(crate) fn new(command: &Command, output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let who = format!("{:?} {:?}", command.get_program(), command.get_args());
-        Self { who, code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Self {
+            who,
+            code: output.status.code(),
+            signal: output.status.signal(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// Returns the output when the program ended with 0; panics otherwise.
     #[track_caller]
     pub(crate) fn well(self) -> Self {
-        assert_eq!(self.code, Some(0), "{}: {}\n{}", self.who, self.out, self.err);
+        let signal = self.signal;
+        assert_eq!(self.code, Some(0), "{}: {signal:?}: {}\n{}", self.who, self.out, self.err);
         self
     }
 }
