@@ -3,7 +3,8 @@
 //!
 //! The layers, each of which uses only those above it in this list:
 //!
-//! 1. `process_tree`, `signals`, `port`: what the kernel reports about processes and sockets;
+//! 1. `process_tree`, `reaction`, `signals`, `port`: what the kernel reports about processes and
+//!    sockets;
 //! 2. `reactor`: the poll set, timers, and how a tenant's process is confined;
 //! 3. `launch`: how a program is found and started;
 //! 4. `connection`: connections of a server, and the positions of clients in logs;
@@ -36,6 +37,7 @@ mod launch;
 mod port;
 mod process;
 mod process_tree;
+mod reaction;
 mod reactor;
 mod shell;
 mod signals;

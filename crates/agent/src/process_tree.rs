@@ -2,6 +2,7 @@
 
 use isolet_sys::signal;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// Maximum number of processes in one walk, so that a fork bomb cannot block the agent.
 const WALK_MAX: usize = 8192;
@@ -16,6 +17,34 @@ pub(crate) struct ProcessHandle {
     /// identifies the process.
     pub(crate) start: u64,
     state: u8,
+    /// Processor time of all of its threads, in hundredths of a second.
+    ticks: u64,
+}
+
+/// How a process came to a processor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ProcessorTime {
+    /// The time that it ran.
+    pub(crate) ran: Duration,
+    /// The time that it wanted to run and did not, without its present wait.
+    pub(crate) waited: Duration,
+}
+
+impl ProcessorTime {
+    /// Reads the times of the first thread, which handles signals. A kernel that does not count
+    /// them has the processor time of all threads, in hundredths of a second.
+    #[must_use]
+    pub(crate) fn read(process: &ProcessHandle) -> Self {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", process.pid));
+        let text = text.unwrap_or_default();
+        let mut nanos = text.split_ascii_whitespace().map_while(|word| word.parse().ok());
+        let ran = nanos.next().map_or(Duration::ZERO, Duration::from_nanos);
+        let waited = nanos.next().map_or(Duration::ZERO, Duration::from_nanos);
+        if (ran, waited) == (Duration::ZERO, Duration::ZERO) {
+            return Self { ran: Duration::from_millis(10 * process.ticks), waited };
+        }
+        Self { ran, waited }
+    }
 }
 
 impl ProcessHandle {
@@ -31,8 +60,10 @@ impl ProcessHandle {
         let _parent = fields.next()?;
         let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        let start = fields.nth(15)?.parse().ok()?;
-        Some(Self { pid, group, session, start, state })
+        let user: u64 = fields.nth(7)?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        let start = fields.nth(6)?.parse().ok()?;
+        Some(Self { pid, group, session, start, state, ticks: user + system })
     }
 
     /// The signal masks of the process.
@@ -45,7 +76,12 @@ impl ProcessHandle {
             mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
         };
         let pending = mask("SigPnd:") | mask("ShdPnd:");
-        Signals { ignored: mask("SigIgn:"), caught: mask("SigCgt:"), pending }
+        Signals {
+            ignored: mask("SigIgn:"),
+            caught: mask("SigCgt:"),
+            blocked: mask("SigBlk:"),
+            pending,
+        }
     }
 
     /// Whether the process was started within the last three hundredths of a second.
@@ -64,6 +100,19 @@ impl ProcessHandle {
     #[must_use]
     pub(crate) fn is_sleeping(&self) -> bool {
         self.state == b'S'
+    }
+
+    /// Whether the process runs or waits for a processor.
+    #[must_use]
+    pub(crate) fn wants_to_run(&self) -> bool {
+        self.state == b'R'
+    }
+
+    /// Whether the process waits for something that no signal ends, like a disk or the end of a
+    /// freeze.
+    #[must_use]
+    pub(crate) fn is_uninterruptible(&self) -> bool {
+        self.state == b'D'
     }
 
     /// Whether both describe the same process.
@@ -98,6 +147,7 @@ pub(crate) struct Signals {
     pub(crate) ignored: u64,
     /// Signals with a handler.
     pub(crate) caught: u64,
+    pub(crate) blocked: u64,
     /// Signals that were sent and not delivered yet.
     pub(crate) pending: u64,
 }
@@ -119,6 +169,12 @@ impl Signals {
     #[must_use]
     pub(crate) fn interrupt_pending(self) -> bool {
         self.pending & 2 != 0
+    }
+
+    /// A signal was sent that the process does not block and that was not delivered yet.
+    #[must_use]
+    pub(crate) fn is_held_back(self) -> bool {
+        self.pending & !self.blocked != 0
     }
 }
 

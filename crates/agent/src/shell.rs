@@ -409,7 +409,7 @@ impl Shell {
             Status::Nothing => {}
             Status::Report(report) => self.report(reactor, report),
             // If bash is ending, this event comes shortly before its exit.
-            Status::Gone => self.schedule_status_check(reactor.now + Duration::from_millis(250)),
+            Status::Gone => self.schedule_status_check(reactor),
             Status::Flood => self.kill_for(reactor, CloseCause::StatusChannelFlooded),
         }
     }

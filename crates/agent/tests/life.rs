@@ -6,6 +6,7 @@ use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::{AgentRequest, AttachShell, OpenShell, RunCommand, ShellPosition};
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use isolet_wire::version::{OLDEST_SERVER, VERSION};
+use kit::freezer::Freezer;
 use kit::{Agent, Client, Event, open, run};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,38 @@ fn what_ignores_an_interrupt_is_killed() {
     );
     let closed = shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
     assert!(matches!(closed, AgentResponse::Closed(Closed { signal: Some(9), .. })));
+}
+
+/// On a busy machine bash once did not run for the 1.5 s in which the signals become stronger, and
+/// was killed although it would have heeded the first one.
+/// Promises: S6.
+#[test]
+fn a_shell_that_cannot_run_is_not_killed() {
+    for text in ["while :; do :; done", "sleep 100", "sleep 100 | sleep 100", "read < <(sleep 100)"]
+    {
+        let agent = Agent::start();
+        let mut shell = agent.shell();
+        let pid = shell.run("sleep 1000 & job=$!; echo $$").out().trim().to_owned();
+        let freezer = Freezer::around(&pid);
+        shell.request(&AgentRequest::Run(run("c", &format!("echo up; {text}"))));
+        let mut out = Vec::new();
+        while out != b"up\n" {
+            if let Event::Data(data) = shell.event() {
+                out.extend_from_slice(&data.bytes);
+            }
+        }
+        freezer.freeze();
+        shell.request(&AgentRequest::Cancel { id: "c".to_owned() });
+        // Longer than the signals take to become strong enough for the shell itself.
+        std::thread::sleep(Duration::from_secs(3));
+        freezer.thaw();
+        let exit = shell.skip_to(|response| {
+            matches!(response, AgentResponse::Exit(_) | AgentResponse::Closed(_))
+        });
+        let AgentResponse::Exit(exit) = exit else { panic!("{text}: {exit:?}") };
+        assert_eq!((exit.code, exit.cancelled), (130, true), "{text}: {exit:?}");
+        assert_eq!(shell.run("kill -0 $job && echo $$").out(), format!("{pid}\n"), "{text}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
 use super::{HISTORY_MAX, Shell, Waiting};
 use crate::connection::shell_log::{EndedCommand, LogEvent};
+use crate::reaction::ReactionWait;
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;
 use isolet_wire::response::{CommandExit, RefusalReason, STDERR, STDOUT};
@@ -23,6 +24,8 @@ const NOISE_BYTES_MAX: usize = 64 * 1024;
 const OWN_STEP_MAX: Duration = Duration::from_secs(5);
 /// Number of report requests after an interrupt that follow each other quickly.
 const SETTLE_SOON: u32 = 50;
+/// Time for forks of bash to become other programs.
+const FORKS_WAIT: Duration = Duration::from_millis(10);
 /// A command shorter than this was not killed for lack of memory.
 const OOM_AFTER: Duration = Duration::from_millis(2);
 
@@ -88,8 +91,10 @@ impl Shell {
                     due: reactor.now + first,
                     pause: first,
                     step: ProbeStep::WriteEmptyLine,
+                    wait: None,
                 },
                 own_deadline: None,
+                own_wait: None,
                 bytes: 0,
                 written_at: reactor.now,
                 report: None,
@@ -157,6 +162,7 @@ impl Shell {
         }
         running.step.stage = Stage::Main;
         running.step.own_deadline = None;
+        running.step.own_wait = None;
         let how = ReportedStep {
             prefix: bash.prefix,
             number: self.steps.number + 1,
@@ -444,16 +450,18 @@ impl Shell {
     /// Requests reports until bash answers, because it may still drop a line after an interrupt.
     /// The next command starts only after that.
     pub(super) fn resync(&mut self, reactor: &mut Reactor) {
-        let tries = self.steps.resync.map_or(0, |resync| resync.tries + 1);
+        let tries = self.steps.resync.as_ref().map_or(0, |resync| resync.tries + 1);
         if !self.sweep(reactor, tries) {
-            self.steps.resync = Some(Resync { due: reactor.now + Duration::from_millis(2), tries });
+            let wait = ReactionWait::new(reactor.now, FORKS_WAIT, self.bash_and_children());
+            self.steps.resync = Some(Resync { wait, tries });
             // No report was requested with this number; the shell is just not free yet.
             self.steps.number += 1;
             self.steps.awaited = Some(self.steps.number);
             return;
         }
         let pause = Duration::from_millis(if tries < SETTLE_SOON { 20 } else { 200 });
-        self.steps.resync = Some(Resync { due: reactor.now + pause, tries });
+        let wait = ReactionWait::new(reactor.now, pause, vec![self.pid()]);
+        self.steps.resync = Some(Resync { wait, tries });
         self.steps.number += 1;
         self.steps.awaited = Some(self.steps.number);
         if let Some(bash) = self.state.bash_mut() {

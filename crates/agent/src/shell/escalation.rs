@@ -1,8 +1,12 @@
 //! The schedule of signals that end a command without ending its shell. They become stronger as
 //! time passes.
 //!
+//! Only time counts in which bash and the interrupted programs could react ([`crate::reaction`]): a
+//! bash that has no processor for a second is not killed for that.
+//!
 //! Background jobs of a bash without job control ignore SIGINT, so the first steps spare them.
 
+use crate::reaction::{ReactionLimit, ReactionTime};
 use std::time::{Duration, Instant};
 
 /// One step of the schedule.
@@ -31,9 +35,12 @@ const STEPS: [(u64, EscalationStep); 5] = [
 ];
 
 /// The progress of one command on the schedule.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Escalation {
-    began: Instant,
+    /// When the first step is due.
+    begins: Instant,
+    /// Counts from the first step.
+    time: ReactionTime,
     next: usize,
     retry: Option<Instant>,
 }
@@ -42,15 +49,39 @@ impl Escalation {
     /// Starts with the first step.
     #[must_use]
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, next: 0, retry: None }
+        Self { begins: now, time: ReactionTime::new(now), next: 0, retry: None }
     }
 
-    /// When the next step is due; `None` after the last.
+    /// When the next step or look is due; `None` after the last step.
     #[must_use]
     pub(crate) fn due(&self) -> Option<Instant> {
-        let (ms, _) = STEPS.get(self.next)?;
-        let next = self.began + Duration::from_millis(*ms);
+        let limit = self.next_limit()?;
+        let next = if self.next == 0 { self.begins } else { self.time.next_look(limit) };
         Some(self.retry.map_or(next, |again| next.min(again)))
+    }
+
+    /// Looks whether the processes of the command can react.
+    pub(crate) fn look(&mut self, now: Instant, pids: impl FnOnce() -> Vec<i32>) {
+        if let Some(limit) = self.next_limit().filter(|_| self.next > 0) {
+            self.time.look(now, limit, pids);
+        }
+    }
+
+    fn next_limit(&self) -> Option<ReactionLimit> {
+        let (ms, _) = STEPS.get(self.next)?;
+        Some(ReactionTime::limit_since_start(Duration::from_millis(*ms)))
+    }
+
+    /// The limit of a wait for a reaction that starts now.
+    #[must_use]
+    pub(crate) fn limit(&self, time: Duration) -> ReactionLimit {
+        self.time.limit(time)
+    }
+
+    /// Whether a wait for a reaction is over.
+    #[must_use]
+    pub(crate) fn has_reached(&self, limit: ReactionLimit) -> bool {
+        self.time.has_reached(limit)
     }
 
     /// Schedules one more interrupt at `when` if that is before the next step, because the last one
@@ -63,20 +94,21 @@ impl Escalation {
     /// interrupt.
     pub(crate) fn postpone(&mut self, now: Instant) {
         if self.next == 0 {
-            self.began = now + Duration::from_millis(1);
+            self.begins = now + Duration::from_millis(1);
         }
     }
 
     /// The next step that is due; call until `None`.
     pub(crate) fn next_step(&mut self, now: Instant) -> Option<EscalationStep> {
-        let due = self.due()?;
-        (now >= due).then(|| {
-            if self.retry.take_if(|again| *again == due).is_some() {
-                return EscalationStep::InterruptAgain;
+        let limit = self.next_limit()?;
+        if now >= self.begins && self.time.has_reached(limit) {
+            if self.next == 0 {
+                self.time = ReactionTime::new(now);
             }
             self.next += 1;
-            STEPS[self.next - 1].1
-        })
+            return STEPS.get(self.next - 1).map(|(_, step)| *step);
+        }
+        self.retry.take_if(|again| now >= *again).map(|_| EscalationStep::InterruptAgain)
     }
 }
 
@@ -91,6 +123,7 @@ mod tests {
     ) -> Vec<(u64, EscalationStep)> {
         ms.flat_map(|ms| {
             let now = start + Duration::from_millis(ms);
+            escalation.look(now, Vec::new);
             escalation.next_step(now).map(|act| (ms, act))
         })
         .collect()
@@ -118,5 +151,14 @@ mod tests {
         let mut escalation = Escalation::new(start);
         assert_eq!(acts(&mut escalation, start, 0..3000), STEPS);
         assert_eq!(escalation.due(), None);
+    }
+
+    #[test]
+    fn an_agent_that_did_not_run_for_long_takes_one_step() {
+        let start = Instant::now();
+        let mut escalation = Escalation::new(start);
+        assert_eq!(acts(&mut escalation, start, 0..390), STEPS[..1]);
+        let later = start + Duration::from_secs(60);
+        assert_eq!(acts(&mut escalation, later, 0..200), [(0, EscalationStep::Terminate)]);
     }
 }

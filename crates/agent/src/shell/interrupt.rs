@@ -19,8 +19,8 @@
 //! handler for a wait and before it stored the previous one; that handler then signals itself. If
 //! bash stops at the end of the system call that installs the handler, the agent lets it continue
 //! and stops it again. The few instructions behind that call, and the further interrupts of a bash
-//! that is not stopped, remain. The last step of the escalation ends a bash that spins after 1.5 s,
-//! and the session gets a new shell.
+//! that is not stopped, remain. The last step of the escalation ends a bash that spins after 1.5 s
+//! ([`super::escalation`]), and the session gets a new shell.
 
 use super::Shell;
 use super::bash::Bash;
@@ -41,7 +41,7 @@ const REST_MAX: Duration = Duration::from_millis(4);
 const REST_LEAST: Duration = Duration::from_millis(1);
 /// How often an interrupt lets bash continue because bash has just installed a handler for SIGINT.
 const HANDLER_RETRIES_MAX: u32 = 20;
-/// Timeout of each further step of an interrupt.
+/// Timeout of each further step of an interrupt, of the time in which bash could react.
 const STEP_MAX: Duration = Duration::from_millis(100);
 const STEP_PAUSE: Duration = Duration::from_micros(200);
 /// Time for bash to get from its reader to its report. An interrupt during this time would print a
@@ -100,12 +100,14 @@ impl Shell {
         if running.interrupts.state == InterruptState::Idle {
             running.interrupts.state = InterruptState::WaitingForRest(reactor.now + REST_MAX);
         }
+        let Some(escalation) = &running.interrupts.escalation else { return };
+        let step_limit = escalation.limit(STEP_MAX);
         if let InterruptState::WaitingForRest(until) = running.interrupts.state {
             let waits = !running.interrupts.bash_was_stopped && process_tree::waits_for_child(pid);
             let rests = bash.is_sleeping() && reactor.now + REST_MAX >= until + REST_LEAST;
             if waits || rests || running.interrupts.bash_was_stopped || reactor.now >= until {
                 running.interrupts.bash_was_stopped = true;
-                running.interrupts.state = InterruptState::Stopping(reactor.now + STEP_MAX, waits);
+                running.interrupts.state = InterruptState::Stopping(step_limit, waits);
                 let _ = signal::send(pid, STOP);
             }
         }
@@ -119,9 +121,9 @@ impl Shell {
             running.interrupts.state = InterruptState::WaitingForRest(reactor.now + REST_MAX);
             let _ = signal::send(pid, CONT);
         }
-        if let InterruptState::Stopping(until, waits) = running.interrupts.state
+        if let InterruptState::Stopping(limit, waits) = running.interrupts.state
             && (bash.is_stopped() && bash_forks(&bash, running.started_ticks).is_empty()
-                || reactor.now >= until)
+                || running.has_reached(limit))
         {
             if self.state.bash().is_some_and(Bash::has_read_everything) {
                 // Bash has read the line with which it reports, and an interrupt would damage the
@@ -139,7 +141,7 @@ impl Shell {
                 self.interrupt_each(reactor, together);
             } else {
                 running.interrupts.known_forks = bash_forks(&bash, running.started_ticks);
-                running.interrupts.state = InterruptState::Interrupted(reactor.now + STEP_MAX);
+                running.interrupts.state = InterruptState::Interrupted(step_limit);
             }
             let _ = signal::send(pid, CONT);
             if together {
@@ -151,8 +153,8 @@ impl Shell {
         let known = &running.interrupts.known_forks;
         let fresh =
             || bash_forks(&bash, running.started_ticks).iter().any(|copy| !known.contains(copy));
-        if let InterruptState::Interrupted(until) = running.interrupts.state
-            && (!bash.signals().interrupt_pending() && !fresh() || reactor.now >= until)
+        if let InterruptState::Interrupted(limit) = running.interrupts.state
+            && (!bash.signals().interrupt_pending() && !fresh() || running.has_reached(limit))
         {
             running.interrupts.state = InterruptState::WaitingForReport(reactor.now + ANSWER_MAX);
             self.request_report_again(reactor);

@@ -1,13 +1,14 @@
 //! The parts of a shell's state, by concern.
 
+use crate::reaction::ReactionWait;
 use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Retries of the report request after an interrupt.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Resync {
-    /// When the next request is due.
-    pub(super) due: Instant,
+    /// The wait for the answer, after which the next request is due.
+    pub(super) wait: ReactionWait,
     pub(super) tries: u32,
 }
 

@@ -6,6 +6,7 @@ use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
 use crate::connection::shell_log::CommandKey;
 use crate::process_tree::ProcessHandle;
+use crate::reaction::{ReactionLimit, ReactionWait};
 use isolet_wire::request::RunCommand;
 use isolet_wire::response::RefusalReason;
 use std::os::fd::OwnedFd;
@@ -27,7 +28,7 @@ pub(super) enum Stage {
 
 /// Detects a bash that is back at its reader without having reported, because the line that
 /// requests the report was lost.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct ReaderProbe {
     /// When the next step is due.
     pub(super) due: Instant,
@@ -35,6 +36,8 @@ pub(super) struct ReaderProbe {
     /// is closed.
     pub(super) pause: Duration,
     pub(super) step: ProbeStep,
+    /// The step also waits until bash has had this time for its report.
+    pub(super) wait: Option<ReactionWait>,
 }
 
 /// The steps of a [`ReaderProbe`].
@@ -116,6 +119,8 @@ pub(super) struct StepProgress {
     pub(super) stage: Stage,
     /// Deadline of the agent's own step.
     pub(super) own_deadline: Option<Instant>,
+    /// The wait behind that deadline, until bash has had the time for the step.
+    pub(super) own_wait: Option<ReactionWait>,
     /// Length of the lines of the last step.
     pub(super) bytes: usize,
     /// Time when these lines were written.
@@ -141,6 +146,11 @@ impl RunningCommand {
         self.run.cwd.as_ref().is_some_and(|cwd| !cwd.is_empty()) || !self.run.env.is_empty()
     }
 
+    /// Whether the processes of the command have had the time for a reaction to the interrupt.
+    pub(super) fn has_reached(&self, limit: ReactionLimit) -> bool {
+        self.interrupts.escalation.as_ref().is_none_or(|escalation| escalation.has_reached(limit))
+    }
+
     pub(super) fn note_interrupt(&mut self) {
         self.interrupts.line_may_be_lost = true;
         if self.step.stage == Stage::Main {
@@ -156,11 +166,11 @@ pub(super) enum InterruptState {
     Idle,
     /// Waiting until this moment for bash to sleep.
     WaitingForRest(Instant),
-    /// SIGSTOP was sent to bash, which has until this moment to stop. `true` means that bash was
+    /// SIGSTOP was sent to bash, which has until this limit to stop. `true` means that bash was
     /// waiting for a program.
-    Stopping(Instant, bool),
-    /// SIGINT was sent to bash, which has until this moment to handle it.
-    Interrupted(Instant),
+    Stopping(ReactionLimit, bool),
+    /// SIGINT was sent to bash, which has until this limit to handle it.
+    Interrupted(ReactionLimit),
     /// Bash has handled the signal. If it is back at its reader, it reports before this moment.
     WaitingForReport(Instant),
 }

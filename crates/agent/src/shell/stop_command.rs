@@ -9,6 +9,7 @@ use super::running_command::{
 use super::state::CloseProgress;
 use super::{START_MAX, Shell};
 use crate::process_tree::{self, ProcessHandle};
+use crate::reaction::ReactionWait;
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
@@ -18,10 +19,14 @@ use std::time::{Duration, Instant};
 
 /// Maximum pause between two checks whether bash is back at its reader.
 const PROBE_MAX: Duration = Duration::from_secs(60);
-/// Time for bash to get from its reader to its report.
+/// Time for bash to get from its reader to its report, and to end after it closed the status channel.
 const REPORT_MAX: Duration = Duration::from_millis(250);
 /// How long an interrupt waits for a busy bash to read the line that is to be interrupted.
 const BEGIN_MAX: Duration = Duration::from_millis(400);
+/// Number of children of bash that are looked at, to see whether they can react.
+const CHILDREN_MAX: usize = 8;
+/// Time in which bash must have been able to run one of the agent's own steps, behind its deadline.
+const OWN_STEP_LEAST: Duration = Duration::from_millis(500);
 /// Number of report requests after an interrupt before the shell is given up.
 const SETTLE_MAX: u32 = 100;
 
@@ -54,6 +59,7 @@ impl Shell {
         {
             escalation.postpone(reactor.now);
         }
+        self.look_at_command(reactor);
         while let Some(act) = self
             .running
             .as_mut()
@@ -62,6 +68,36 @@ impl Shell {
         {
             self.apply_escalation(reactor, act);
         }
+    }
+
+    /// Looks whether bash and the programs that the interrupt is meant for can react.
+    fn look_at_command(&mut self, reactor: &Reactor) {
+        let Some(mut escalation) =
+            self.running.as_mut().and_then(|running| running.interrupts.escalation.take())
+        else {
+            return;
+        };
+        escalation.look(reactor.now, || self.bash_and_children());
+        if let Some(running) = self.running.as_mut() {
+            running.interrupts.escalation = Some(escalation);
+        }
+    }
+
+    /// Process ids of bash, of the processes that received the last interrupt, and of the children
+    /// of bash that the command started and that do not ignore SIGINT.
+    pub(super) fn bash_and_children(&self) -> Vec<i32> {
+        let mut pids = vec![self.pid()];
+        if let Some(running) = &self.running {
+            pids.extend(running.interrupts.processes.iter().map(|process| process.pid));
+        }
+        let since = self.running.as_ref().map(|running| running.started_ticks);
+        if let Some(since) = since.or(self.steps.sweep_since) {
+            let children = process_tree::children_of(self.pid());
+            let new = children.iter().filter(|child| self.is_since(child, since));
+            let heeds = new.filter(|child| !child.signals().ignore_interrupt());
+            pids.extend(heeds.map(|child| child.pid).take(CHILDREN_MAX));
+        }
+        pids
     }
 
     fn apply_escalation(&mut self, reactor: &mut Reactor, act: EscalationStep) {
@@ -154,13 +190,18 @@ impl Shell {
     }
 
     /// Schedules a check of the status channel, which may be lost.
-    pub(super) fn schedule_status_check(&mut self, when: Instant) {
+    pub(super) fn schedule_status_check(&mut self, reactor: &Reactor) {
+        let wait = ReactionWait::new(reactor.now, REPORT_MAX, vec![self.pid()]);
         match self.running.as_mut() {
             Some(running) => {
-                running.step.probe =
-                    ReaderProbe { due: when, pause: Duration::ZERO, step: ProbeStep::GiveUp };
+                running.step.probe = ReaderProbe {
+                    due: wait.next_look(),
+                    pause: Duration::ZERO,
+                    step: ProbeStep::GiveUp,
+                    wait: Some(wait),
+                };
             }
-            None => self.steps.resync = Some(Resync { due: when, tries: SETTLE_MAX }),
+            None => self.steps.resync = Some(Resync { wait, tries: SETTLE_MAX }),
         }
     }
 
@@ -183,10 +224,13 @@ impl Shell {
                 sooner(running.started_at.checked_add(Duration::from_millis(timeout)));
             }
             sooner(running.interrupts.escalation.as_ref().and_then(Escalation::due));
-            sooner(running.step.own_deadline.filter(|_| running.interrupts.escalation.is_none()));
+            if running.interrupts.escalation.is_none() {
+                sooner(running.step.own_deadline);
+                sooner(running.step.own_wait.as_ref().map(ReactionWait::next_look));
+            }
             sooner((running.output.unread.is_none()).then_some(running.step.probe.due));
         }
-        sooner(self.steps.resync.map(|resync| resync.due));
+        sooner(self.steps.resync.as_ref().map(|resync| resync.wait.next_look()));
         if let CloseProgress::Closing(closing) = &self.close_progress {
             sooner(closing.due());
         }
@@ -221,27 +265,39 @@ impl Shell {
         self.check_timeouts(reactor);
         self.check_reader(reactor);
         self.save_elapsed(reactor);
-        if let Some(Resync { due: when, tries }) = self.steps.resync
-            && now >= when
-        {
-            if tries >= SETTLE_MAX {
-                self.kill_for(reactor, CloseCause::StatusChannelClosed);
-            } else {
-                self.resync(reactor);
-            }
-        }
+        self.check_resync(reactor);
         self.closing_elapsed(reactor);
+    }
+
+    /// Requests a report again, once bash has had the time for the last one.
+    fn check_resync(&mut self, reactor: &mut Reactor) {
+        let Some(mut resync) = self.steps.resync.take() else { return };
+        let over = resync.wait.is_over(reactor.now, || self.bash_and_children());
+        let tries = resync.tries;
+        self.steps.resync = Some(resync);
+        match over {
+            false => {}
+            true if tries >= SETTLE_MAX => self.kill_for(reactor, CloseCause::StatusChannelClosed),
+            true => self.resync(reactor),
+        }
     }
 
     /// Handles the timeouts of the running command.
     fn check_timeouts(&mut self, reactor: &mut Reactor) {
+        let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
         let limit = Duration::from_millis(running.run.timeout_ms);
         let took = reactor.now.duration_since(running.started_at);
         let guarded = running.step.own_deadline.is_some_and(|guard| reactor.now >= guard);
         if guarded && running.interrupts.escalation.is_none() {
             running.step.own_deadline = None;
-            running.interrupts.escalation = Some(Escalation::new(reactor.now));
+            running.step.own_wait = Some(ReactionWait::new(reactor.now, OWN_STEP_LEAST, vec![pid]));
+        }
+        if let Some(wait) = running.step.own_wait.as_mut()
+            && wait.is_over(reactor.now, || vec![pid])
+        {
+            running.step.own_wait = None;
+            running.interrupts.escalation.get_or_insert_with(|| Escalation::new(reactor.now));
         }
         if !limit.is_zero() && took >= limit && !running.result.timed_out {
             self.interrupt(reactor, true);
@@ -254,23 +310,28 @@ impl Shell {
         let id = self.id;
         let Some(running) = self.running.as_mut() else { return };
         let Some(bash) = self.state.bash_mut() else { return };
-        let ReaderProbe { due: when, pause, step } = running.step.probe;
-        if reactor.now < when || running.output.unread.is_some() {
+        let probe = &mut running.step.probe;
+        if reactor.now < probe.due || running.output.unread.is_some() {
             return;
         }
+        let pid = bash.pid;
+        if let Some(wait) = probe.wait.as_mut()
+            && !wait.is_over(reactor.now, || vec![pid])
+        {
+            probe.due = wait.next_look();
+            return;
+        }
+        let pause = probe.pause;
+        let step = probe.step;
+        let check_at = |due| ReaderProbe { due, pause, step: ProbeStep::RequestReport, wait: None };
         match step {
             ProbeStep::WriteEmptyLine => {
                 Self::write_empty_line(bash, reactor, id);
-                running.step.probe = ReaderProbe {
-                    due: reactor.now + REPORT_MAX,
-                    pause,
-                    step: ProbeStep::RequestReport,
-                };
+                running.step.probe = check_at(reactor.now + REPORT_MAX);
             }
             ProbeStep::RequestReport if !bash.has_read_everything() => {
                 let pause = (pause * 2).min(PROBE_MAX);
-                running.step.probe =
-                    ReaderProbe { due: reactor.now + pause, pause, step: ProbeStep::RequestReport };
+                running.step.probe = ReaderProbe { pause, ..check_at(reactor.now + pause) };
             }
             // Bash has read everything. A signal from another process may have cost the line that
             // requests the report, or a function of the tenant may hide the builtin, so the report
@@ -281,18 +342,15 @@ impl Shell {
                 } else {
                     ProbeStep::GiveUp
                 };
-                running.step.probe =
-                    ReaderProbe { due: reactor.now + REPORT_MAX, pause, step: next };
+                let wait = ReactionWait::new(reactor.now, REPORT_MAX, vec![pid]);
+                let due = wait.next_look();
+                running.step.probe = ReaderProbe { due, pause, step: next, wait: Some(wait) };
                 running.interrupts.line_may_be_lost = true;
                 bash.switch_prefix();
                 self.request_report_again(reactor);
             }
             _ if pause > Duration::ZERO && !bash.has_read_everything() => {
-                running.step.probe = ReaderProbe {
-                    due: reactor.now + REPORT_MAX,
-                    pause,
-                    step: ProbeStep::RequestReport,
-                };
+                running.step.probe = check_at(reactor.now + REPORT_MAX);
             }
             _ => self.give_up_report(reactor),
         }

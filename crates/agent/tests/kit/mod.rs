@@ -1,6 +1,7 @@
 //! A real agent with its own socket, and a simple client.
 #![allow(unreachable_pub, dead_code, reason = "each test program uses its own part")]
 
+pub mod freezer;
 pub mod terminal;
 
 use bytes::BytesMut;
