@@ -39,6 +39,7 @@ pub(crate) use spare_kernel::SpareKernels;
 
 use crate::launch::Refusal;
 use crate::process_tree;
+use crate::reaction::ReactionWait;
 use crate::reactor::{Reactor, Timer};
 use bash_shell::{BashShell, Code};
 use interpreter::{Interpreter, RUN};
@@ -116,12 +117,29 @@ struct ActiveRun {
     conn: Option<u64>,
     began: Instant,
     due: Instant,
-    /// When the interpreter is killed after an interrupt.
-    kill_at: Option<Instant>,
+    /// The run was interrupted, and the interpreter is killed if it does not end.
+    ending: Option<EndingRun>,
     end: context::ContextRunEnd,
     oom: u64,
     /// The driver has reported the end of the run, but the streams may contain more output.
     done: bool,
+}
+
+/// The signals to an interrupted run. Only time counts in which the interpreter could react.
+#[derive(Debug)]
+struct EndingRun {
+    /// Until the interrupt is sent again; `None` after that.
+    again: Option<ReactionWait>,
+    /// Until the interpreter is killed.
+    kill: ReactionWait,
+}
+
+impl EndingRun {
+    /// When the next look is due.
+    fn next_look(&self) -> Instant {
+        let kill = self.kill.next_look();
+        self.again.as_ref().map_or(kill, |again| again.next_look().min(kill))
+    }
 }
 
 impl Context {
@@ -312,7 +330,7 @@ impl Context {
         let conn_told = Some(conn);
         let began = reactor.now;
         self.run =
-            Some(ActiveRun { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
+            Some(ActiveRun { conn: conn_told, began, due, ending: None, end, oom, done: false });
         self.state = ContextState::Running;
         reactor.set_timer(due, Timer::Context(self.id));
         reactor.notify_watchers(self.id);

@@ -3,11 +3,13 @@
 //! A timeout or an interrupt first sends SIGINT, which every language turns into an error of the
 //! run. It is sent a second time in case the driver was between two runs. Then SIGKILL ends the
 //! interpreter and everything that it started. The context remains, and its next run starts a new
-//! interpreter.
+//! interpreter. Only time counts in which the interpreter could react ([`crate::reaction`]), because
+//! all of its variables are lost with it.
 
 use super::kill_state::KillState;
-use super::{Context, ContextState};
+use super::{Context, ContextState, EndingRun};
 use crate::process_tree;
+use crate::reaction::ReactionWait;
 use crate::reactor::{Reactor, Timer};
 use crate::signals::{INT, KILL};
 use isolet_sys::signal;
@@ -34,12 +36,28 @@ impl Context {
             self.interrupt_bash(reactor);
             return true;
         }
-        let kill_at = reactor.now + INTERRUPT_GRACE;
-        run.kill_at = Some(run.kill_at.map_or(kill_at, |at| at.min(kill_at)));
-        reactor.set_timer(reactor.now + AGAIN, Timer::Context(self.id));
-        reactor.set_timer(kill_at, Timer::Context(self.id));
-        self.send_interrupt();
+        let before = run.ending.take().map(|ending| ending.kill);
+        self.begin_ending(reactor, before, INTERRUPT_GRACE);
         true
+    }
+
+    /// Interrupts the run. The interpreter is killed after `grace`, unless it already has a limit.
+    fn begin_ending(&mut self, reactor: &mut Reactor, kill: Option<ReactionWait>, grace: Duration) {
+        let pids = self.reacting_pids();
+        let kill = kill.unwrap_or_else(|| ReactionWait::new(reactor.now, grace, pids.clone()));
+        let again = Some(ReactionWait::new(reactor.now, AGAIN, pids));
+        let ending = EndingRun { again, kill };
+        reactor.set_timer(ending.next_look(), Timer::Context(self.id));
+        if let Some(run) = self.run.as_mut() {
+            run.ending = Some(ending);
+        }
+        self.send_interrupt();
+    }
+
+    /// The processes that must be able to react to an interrupt: the interpreter, and a kernel
+    /// beside it.
+    fn reacting_pids(&self) -> Vec<i32> {
+        [self.pid(), self.kernel_pid()].into_iter().filter(|pid| *pid > 0).collect()
     }
 
     /// Removes or interrupts the run of this connection.
@@ -84,15 +102,29 @@ impl Context {
         let Some(run) = self.run.as_mut().filter(runs) else { return };
         if now >= run.due && !run.end.timed_out {
             run.end.timed_out = true;
-            run.kill_at = Some(now + TIMEOUT_GRACE);
-            reactor.set_timer(now + AGAIN, Timer::Context(self.id));
-            reactor.set_timer(now + TIMEOUT_GRACE, Timer::Context(self.id));
-            return self.send_interrupt();
+            self.begin_ending(reactor, None, TIMEOUT_GRACE);
+            return;
         }
-        match run.kill_at {
-            Some(at) if now >= at => self.kill(reactor),
-            Some(_) => self.send_interrupt(),
-            None => {}
+        self.check_ending(reactor);
+    }
+
+    /// Takes the next step against an interrupted run, if it is due.
+    fn check_ending(&mut self, reactor: &mut Reactor) {
+        let pids = self.reacting_pids();
+        let Some(ending) = self.run.as_mut().and_then(|run| run.ending.as_mut()) else { return };
+        if reactor.now < ending.next_look() {
+            return;
+        }
+        if ending.kill.is_over(reactor.now, || pids.clone()) {
+            return self.kill(reactor);
+        }
+        let again = ending.again.as_mut().is_some_and(|wait| wait.is_over(reactor.now, || pids));
+        if again {
+            ending.again = None;
+        }
+        reactor.set_timer(ending.next_look(), Timer::Context(self.id));
+        if again {
+            self.send_interrupt();
         }
     }
 

@@ -227,6 +227,8 @@ def tend(shell):
         depth = max(depth - 1, 0)
         if depth:
             return
+        # What would be interrupted from here on is the answer; the next run heeds interrupts again.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         put_variables(before)
         before.clear()
         for stream in streams:
@@ -239,9 +241,26 @@ def tend(shell):
         code = shell.keepkernel_on_exit
         raise SystemExit(*([code] if code else []))
 
+    shell.showtraceback = whole(shell.showtraceback)
     shell.events.register('pre_execute', begin)
     shell.events.register('post_execute', over)
     shell.ask_exit = leave
+
+
+def whole(show):
+    """Has a traceback made without interrupts: they mean the code, whose end it reports."""
+    import threading
+
+    def shows(*args, **how):
+        if threading.current_thread() is not threading.main_thread():
+            return show(*args, **how)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return show(*args, **how)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return shows
 
 
 class Started:

@@ -39,7 +39,7 @@ class Run:
         self.client, self.output = client, output
         self.lines = (order.get('stdin') or '').splitlines()
         self.fault = None
-        self.replied = self.idle = False
+        self.begun = self.replied = self.idle = False
         self.quiet = None
         content = {'code': order['code'], 'silent': False, 'store_history': True, 'user_expressions': {}}
         # Also without input: its end is what `input()` meets then, as elsewhere.
@@ -58,15 +58,13 @@ class Run:
         client, ended = self.client, False
         while not (self.idle and self.replied):
             came = client.wait(client.running)
-            if client.signals.interrupt:
-                client.signals.interrupt = False
-                client.kernel.interrupt()
             heard = False
             for socket, take in self.takes:
                 message = client.receive(socket) if socket in came else None
                 if message:
                     take(message)
                     heard = True
+            self.interrupt()
             # Output from before the end is reported first.
             ended = ended or 'ended' in came
             if ended and not heard and not client.running.poll(LAST_MS):
@@ -77,6 +75,16 @@ class Run:
                 self.quiet = time.monotonic()
             elif time.monotonic() - self.quiet > QUIET_S:
                 return self.unanswered()
+
+    def interrupt(self):
+        """Passes an interrupt on while the code runs: not before, when the kernel would not heed it, and
+        not after, when it would cut the answer."""
+        signals = self.client.signals
+        # A kernel that never says that it begins gets the second one.
+        if signals.interrupts and (self.begun or signals.interrupts > 1):
+            signals.interrupts = 0
+            if not (self.replied or self.idle or self.fault):
+                self.client.kernel.interrupt()
 
     def unanswered(self):
         if not self.replied and self.fault is None:
@@ -93,6 +101,8 @@ class Run:
             show('result' if kind == 'execute_result' else 'display', content)
         elif kind == 'error' and self.mine(message):
             self.fault = content
+        elif kind == 'execute_input':
+            self.begun = self.begun or self.mine(message)
         elif kind == 'status' and self.mine(message):
             self.idle = content.get('execution_state') == 'idle'
 

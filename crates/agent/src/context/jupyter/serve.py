@@ -57,7 +57,7 @@ def serve():
 
 
 def run(client, number, order, output):
-    client.signals.interrupt = False
+    client.signals.interrupts = 0
     output.last, output.running = None, True
     one = Run(client, order, output)
     one.finish()

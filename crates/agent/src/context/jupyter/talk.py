@@ -25,7 +25,7 @@ class Signals:
     """Pass interrupts to the kernel between two messages; wake up when a child process ends."""
 
     def __init__(self):
-        self.interrupt = False
+        self.interrupts = 0
         self.wake, theirs = os.pipe()
         for fd in (self.wake, theirs):
             os.set_blocking(fd, False)
@@ -34,7 +34,7 @@ class Signals:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def pressed(self, *_):
-        self.interrupt = True
+        self.interrupts += 1
 
     def taken(self):
         """They were heard of."""
