@@ -1,7 +1,8 @@
 //! Code contexts: what persists in them, what a run returns, and in which order.
 
 use crate::engines;
-use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
+use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, process, wait_until};
+use rustix::process::Signal;
 
 fn post(sandbox: &Sandbox, context: &str, body: &Value) -> Value {
     sandbox.post(&format!("/contexts/{context}/run"), body).expect(200).json()
@@ -271,6 +272,98 @@ fn output_arrives_in_the_order_in_which_it_was_written() {
         }
         assert_eq!(seen.join("|"), wanted, "{context}");
     }
+}
+
+/// Children write to the streams themselves. An agent without a processor once found what the code
+/// had written to standard error together with what a child had written later to standard output, and
+/// read the child's first.
+/// Promises: CX3.
+#[test]
+fn a_late_agent_keeps_the_order_of_what_code_and_children_wrote() {
+    let (server, sandbox) = one();
+    engines::driver(&sandbox);
+    let python = "import os, subprocess, sys\nprint(os.getpid(), file=STREAM)\n\
+                  while ') T ' not in open('/proc/1/stat').read(): pass\n";
+    let node = "STREAM(process.pid);\n\
+                while (!require('fs').readFileSync('/proc/1/stat', 'latin1').includes(') T '));\n\
+                const sh = (text) => require('child_process').execSync(text, { stdio: 'inherit' });\n";
+    let on = |text: &str, stream| text.replace("STREAM", stream);
+    let child_after = (
+        on(python, "sys.stderr") + "print('b', file=sys.stderr)\nsubprocess.run(['echo', 'c'])",
+        on(node, "console.error") + "console.error('b'); sh('echo c');",
+        "stderr b\n|stdout c\n|end ",
+    );
+    let child_between = (
+        on(python, "sys.stdout") + "print('b')\nos.system('echo c >&2')\nprint('d')",
+        on(node, "console.log") + "console.log('b'); sh('echo c >&2'); console.log('d');",
+        "stdout b\n|stderr c\n|stdout d\n|end ",
+    );
+    let mut rows = Rows::new();
+    for (name, (in_python, in_node, wanted)) in
+        [("after the code", child_after), ("between the code", child_between)]
+    {
+        for (context, code) in [("python", in_python), ("javascript", in_node)] {
+            rows.row(&format!("{context}: a child {name}"), || {
+                let seen = seen_after_a_stop(&server, &sandbox, context, &code);
+                assert_eq!(seen, wanted);
+            });
+        }
+    }
+}
+
+/// A process that is stopped until this value is dropped.
+struct Stopped(i32);
+
+impl Stopped {
+    fn new(pid: i32) -> Self {
+        process::signal(pid, Signal::STOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::CONT);
+    }
+}
+
+/// Runs code that prints its process id, waits until the agent is stopped, and writes. The agent
+/// continues when everything is written, or waits for the agent. Returns the events after the process
+/// id, without results.
+fn seen_after_a_stop(server: &Server, sandbox: &Sandbox, context: &str, code: &str) -> String {
+    let agent = server.agent();
+    let path = sandbox.path(&format!("/contexts/{context}/run"));
+    let mut stream = sandbox.http.events(&path, &json!({ "code": code }));
+    let first = stream.event().expect("the process id");
+    let data: Value = first.data.parse().expect("JSON");
+    let inside = data["data"].as_str().expect("text").trim().to_owned();
+    let proc = |pid: i32, file: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+    };
+    let is_it = |pid: &i32| {
+        let status = proc(*pid, "status");
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        process::parent(*pid) == Some(agent) && ids.split_whitespace().next_back() == Some(&inside)
+    };
+    let interpreter = process::all().into_iter().find(is_it).expect("the interpreter");
+    let stopped = Stopped::new(agent);
+    wait_until("everything is written, or waits for the agent", SOON, || {
+        let place = proc(interpreter, "wchan");
+        let between_runs = place.contains("ep_poll") && {
+            let children = proc(interpreter, &format!("task/{interpreter}/children"));
+            children.is_empty()
+        };
+        (between_runs || place.contains("unix_stream")).then_some(())
+    });
+    drop(stopped);
+    let mut seen = Vec::new();
+    while let Some(event) = stream.event() {
+        let data: Value = event.data.parse().expect("JSON");
+        if event.name != "result" {
+            seen.push(format!("{} {}", event.name, data["data"].as_str().unwrap_or_default()));
+        }
+    }
+    seen.join("|")
 }
 
 /// Promises: CX3.

@@ -2,7 +2,7 @@
 // global scope, and says there what came of it. It runs as the tenant, beside the tenant's code,
 // and is trusted with nothing.
 'use strict';
-((load) => {
+((importer) => {
   const fs = require('fs');
   const vm = require('vm');
   const util = require('util');
@@ -64,6 +64,56 @@
   }
 
   let last = null;
+  // Children that run, and whether one may have written since the agent last read the streams.
+  let children = 0;
+  let mixed = false;
+
+  // Before a child starts, which writes to the same descriptors.
+  function settle() {
+    if (running) sayAndWait(SYNC);
+    mixed = true;
+  }
+
+  // The module is loaded only with the code that needs it: it takes 2 MB.
+  let settling = false;
+  function settleBeforeChildren() {
+    if (settling) return;
+    settling = true;
+    const module = require('child_process');
+    const { prototype } = module.ChildProcess;
+    const { spawn } = prototype;
+    prototype.spawn = function (...args) {
+      settle();
+      const status = spawn.apply(this, args);
+      children += 1;
+      this.once('close', () => {
+        children -= 1;
+        mixed = true;
+      });
+      return status;
+    };
+    for (const name of ['spawnSync', 'execSync', 'execFileSync']) {
+      const start = module[name];
+      const starts = (...args) => {
+        settle();
+        return start(...args);
+      };
+      Object.defineProperty(starts, 'name', { value: name });
+      module[name] = starts;
+    }
+    modules.syncBuiltinESMExports();
+  }
+  const starting = /^(node:)?child_process$/;
+  const { _load } = modules;
+  modules._load = function (name, ...rest) {
+    if (starting.test(name)) settleBeforeChildren();
+    return _load.call(this, name, ...rest);
+  };
+  const load = (name) => {
+    if (starting.test(name) || !modules.isBuiltin(name)) settleBeforeChildren();
+    return importer(name);
+  };
+
   class Out extends Writable {
     constructor(fd) {
       super({ decodeStrings: true });
@@ -75,10 +125,11 @@
     write(data, encoding, done) {
       if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
       const bytes = typeof data === 'string' ? Buffer.from(data, encoding) : Buffer.from(data);
-      // What was written to the other one before this is to be seen before it.
-      if (last !== this) {
-        if (last && running) sayAndWait(SYNC);
+      // What was written to the other one, or by a child, before this is to be seen before it.
+      if (last !== this || mixed || children) {
+        if ((last || mixed || children) && running) sayAndWait(SYNC);
         last = this;
+        mixed = false;
       }
       whole(this.own, bytes);
       if (done) process.nextTick(done);

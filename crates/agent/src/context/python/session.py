@@ -70,10 +70,7 @@ def begin(backups, stdin):
 
 def finish(session):
     for stream in streams:
-        try:
-            stream.flush()
-        except OSError:
-            stream.waiting.clear()
+        stream.flush_or_drop()
 
 
 def serve():
@@ -84,6 +81,7 @@ def serve():
         backups.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200))
     os.set_inheritable(CONTROL, False)
     signal.signal(signal.SIGINT, gate.interrupt)
+    settle_before_children()
     os.register_at_fork(after_in_child=lambda: os.close(CONTROL))
     begin(backups, None)
     session = make()

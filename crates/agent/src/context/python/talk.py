@@ -92,6 +92,8 @@ class Stream:
     encoding, errors, newlines, line_buffering, closed = 'utf-8', 'backslashreplace', None, True, False
     mode = 'w'
     last = None
+    # A child may have written to the descriptors since the agent last read them.
+    children = False
     held = set()
     wake = threading.Event()
     flusher = None
@@ -104,6 +106,9 @@ class Stream:
         if not isinstance(text, str):
             raise TypeError('write() argument must be str, not ' + type(text).__name__)
         with gate:
+            for other in streams:
+                if other is not self and other.waiting:
+                    other.flush_or_drop()
             self.waiting.append(text)
             if '\n' in text or len(text) > 4096 or os.getpid() != gate.ours:
                 self.flush()
@@ -125,17 +130,18 @@ class Stream:
             Stream.wake.clear()
             time.sleep(FLUSH_S)
             for stream in list(Stream.held):
-                try:
-                    stream.flush()
-                except OSError:
-                    stream.waiting.clear()
+                stream.flush_or_drop()
 
     def turn(self):
-        # What was written to the other stream before this is to be seen before it.
-        if Stream.last is not self and gate.open:
-            if Stream.last and os.getpid() == gate.ours:
-                Stream.last.flush()
+        # What was written to the other stream, or by a child, before this is to be seen before it.
+        if gate.open and (Stream.children or Stream.last is not self):
+            if (Stream.children or Stream.last) and os.getpid() == gate.ours:
+                if Stream.last:
+                    Stream.last.flush()
+                # One that ends from here on may write once more.
+                left = Stream.children and has_children()
                 say(SYNC, wait=True)
+                Stream.children = left
             Stream.last = self
 
     def flush(self):
@@ -145,6 +151,12 @@ class Stream:
                 text, self.waiting = ''.join(self.waiting), []
                 self.turn()
                 write_whole(self.fd, text.encode('utf-8', 'backslashreplace'))
+
+    def flush_or_drop(self):
+        try:
+            self.flush()
+        except OSError:
+            self.waiting.clear()
 
     def writelines(self, lines):
         for line in lines:
@@ -189,5 +201,36 @@ class Stream:
 
 
 streams = Stream(1, '<stdout>'), Stream(2, '<stderr>')
+
+
+def has_children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def settled(start):
+    """Has all that was printed read before a child starts, which writes to the same descriptors."""
+
+    def starts(*args, **how):
+        if gate.open and os.getpid() == gate.ours:
+            with gate:
+                for stream in streams:
+                    stream.flush_or_drop()
+                say(SYNC, wait=True)
+                Stream.children = True
+        return start(*args, **how)
+
+    starts.__name__, starts.__doc__ = start.__name__, start.__doc__
+    return starts
+
+
+def settle_before_children():
+    import _posixsubprocess
+    places = [(os, name) for name in ('fork', 'forkpty', 'posix_spawn', 'posix_spawnp', 'system')]
+    for module, name in places + [(_posixsubprocess, 'fork_exec')]:
+        setattr(module, name, settled(getattr(module, name)))
 
 
