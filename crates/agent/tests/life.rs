@@ -93,7 +93,8 @@ fn a_shell_that_cannot_run_is_not_killed() {
             matches!(response, AgentResponse::Exit(_) | AgentResponse::Closed(_))
         });
         let AgentResponse::Exit(exit) = exit else { panic!("{text}: {exit:?}") };
-        assert_eq!((exit.code, exit.cancelled), (130, true), "{text}: {exit:?}");
+        // A child that was frozen before it ran its program lets the first signal pass, and ends by the second.
+        assert!(exit.cancelled && matches!(exit.code, 130 | 143), "{text}: {exit:?}");
         assert_eq!(shell.run("kill -0 $job && echo $$").out(), format!("{pid}\n"), "{text}");
     }
 }
