@@ -29,7 +29,7 @@ use init_layer::{DIRECTORY, InitLayers};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The images and layers that sandboxes use.
@@ -71,7 +71,11 @@ impl Store {
         let mut images = HashMap::new();
         for entry in fs::read_dir(root.join("known"))? {
             let path = entry?.path();
-            let read = || -> Option<Image> { serde_json::from_slice(&fs::read(&path).ok()?).ok() };
+            let read = || -> Option<Image> {
+                let image: Image = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+                // A record under another name would be written and removed elsewhere.
+                (record_path(&root, &image.digest) == path).then_some(image)
+            };
             match read() {
                 Some(image) => {
                     images.insert(image.digest.clone(), Arc::new(image));
@@ -233,7 +237,7 @@ impl Store {
     }
 
     fn record_path(&self, digest: &str) -> PathBuf {
-        self.root.join("known").join(format!("{}.json", digest.trim_start_matches("sha256:")))
+        record_path(&self.root, digest)
     }
 
     fn pin(&self, digest: &str) -> Pin {
@@ -338,6 +342,10 @@ impl Store {
     }
 }
 
+fn record_path(root: &Path, digest: &str) -> PathBuf {
+    root.join("known").join(format!("{}.json", digest.trim_start_matches("sha256:")))
+}
+
 fn look_up(
     images: &HashMap<String, Arc<Image>>,
     tenant: &str,
@@ -353,4 +361,48 @@ fn look_up(
             one.names.get(tenant)?.iter().any(same).then_some(one)
         })
         .cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlay::user::User;
+    use crate::unpack::LayerStats;
+    use serde_json::{Value, json};
+
+    /// The record of an image as the store writes it, under this name.
+    fn write(root: &Path, name: &str, change: impl FnOnce(&mut Value)) {
+        let layer = format!("layers/{}/tree", "1".repeat(64));
+        let mut record = json!({
+            "digest": format!("sha256:{name}"), "platform": "linux/amd64", "bytes": 0,
+            "unpacked_bytes": 0, "stats": LayerStats::default(), "shell": "own",
+            "root": {"layers": [layer], "env": {}, "cwd": null, "user": User::root()},
+            "pulled_at_ms": 0, "names": {"t": ["docker.io/library/a:latest"]}, "imported": {},
+        });
+        change(&mut record);
+        let known = root.join("known");
+        fs::create_dir_all(&known).unwrap();
+        fs::write(known.join(format!("{name}.json")), record.to_string()).unwrap();
+    }
+
+    /// A forged record of an image deleted any file of the host when it was removed.
+    ///
+    /// Promises: F51.
+    #[test]
+    fn a_forged_record_of_an_image_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("images");
+        let name = |digit: &str| digit.repeat(64);
+        write(&root, &name("a"), |_| ());
+        write(&root, &name("b"), |record| record["digest"] = "sha256:../../victim".into());
+        write(&root, &name("c"), |record| record["digest"] = "../../victim".into());
+        write(&root, &name("d"), |record| record["root"]["layers"] = json!(["/root"]));
+        write(&root, &name("e"), |record| record["root"]["workspace"] = "/root".into());
+        write(&root, &name("f"), |record| {
+            record["digest"] = format!("sha256:{}", name("a")).into();
+        });
+        let store = Store::open(root).unwrap();
+        let all: Vec<String> = store.all().iter().map(|image| image.digest.clone()).collect();
+        assert_eq!(all, [format!("sha256:{}", name("a"))]);
+    }
 }

@@ -9,6 +9,46 @@ pub const PACKET_BYTES_MAX: usize = 64 * 1024;
 /// Stands for the host's programs as the lowest layer of a root: the layers above it have changes of
 /// the host's `/usr` below their directory `usr`.
 pub const HOST_LAYER: &str = "host";
+/// The directory in a layer that holds the first content of workspaces.
+pub const WORKSPACE: &str = "workspace";
+/// Length of the name of a layer, in hexadecimal digits.
+const DIGEST_DIGITS: usize = 64;
+
+/// The first path of a root file system that the server does not give: the layers, the top one first,
+/// and the first content of workspaces, below the image directory. Records name these paths, and may be
+/// forged. An empty text stands for layers that are missing.
+#[must_use]
+pub fn invalid_path<'a>(layers: &'a [String], workspace: Option<&'a str>) -> Option<&'a str> {
+    let own = match layers {
+        [] => return Some(""),
+        [own @ .., last] if last == HOST_LAYER => own,
+        all => all,
+    };
+    if let Some(layer) = own.iter().find(|layer| !is_layer(layer)) {
+        return Some(layer);
+    }
+    let is_in = |path: &str, layer: &String| {
+        let below = path.strip_prefix(layer.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        below == Some(WORKSPACE)
+    };
+    workspace.filter(|path| !own.iter().any(|layer| is_in(path, layer)))
+}
+
+/// Whether this is the path of the files of a layer: `layers/DIGEST/tree`, or `frames/NAME`.
+fn is_layer(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        ["layers", digest, "tree"] => {
+            let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            digest.len() == DIGEST_DIGITS && digest.bytes().all(is_digit)
+        }
+        ["frames", name] => {
+            let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            !name.is_empty() && name.bytes().all(known)
+        }
+        _ => false,
+    }
+}
 
 /// Encodes one packet.
 ///
@@ -186,4 +226,46 @@ pub enum LauncherResponse {
         /// The kernel's error number.
         errno: i32,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promises: F51.
+    #[test]
+    fn a_root_has_no_path_that_the_server_does_not_give() {
+        let layer = format!("layers/{}/tree", "0a".repeat(32));
+        let invalid = |layers: &[&str], workspace: Option<&str>| {
+            let layers: Vec<String> = layers.iter().map(|layer| (*layer).to_owned()).collect();
+            invalid_path(&layers, workspace).map(str::to_owned)
+        };
+        let workspace = format!("{layer}/workspace");
+        for good in [&["host"][..], &[&layer], &["frames/2-usr-bin", &layer], &[&layer, "host"]] {
+            assert_eq!(invalid(good, None), None, "{good:?}");
+        }
+        assert_eq!(invalid(&["frames/2-own", &layer], Some(&workspace)), None);
+        let inside = format!("{layer}/etc");
+        for bad in [
+            "",
+            "/root",
+            "layers",
+            "layers/",
+            "layers/0123/tree",
+            "layers/../../../root",
+            "frames/",
+            "frames/..",
+            "frames/2-own/etc",
+            "./frames/2-own",
+            &inside,
+        ] {
+            assert_eq!(invalid(&[&layer, bad, "host"], None).as_deref(), Some(bad));
+        }
+        assert_eq!(invalid(&["host", &layer], None).as_deref(), Some("host"));
+        assert_eq!(invalid(&[], None).as_deref(), Some(""));
+        let other = workspace.replace("0a", "0b");
+        for bad in ["/root", "workspace", &layer, &other, &format!("{workspace}/..")] {
+            assert_eq!(invalid(&[&layer, "host"], Some(bad)).as_deref(), Some(bad));
+        }
+    }
 }

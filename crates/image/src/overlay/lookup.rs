@@ -2,7 +2,7 @@
 
 use crate::disk::rooted::kind;
 use crate::error::Error;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::Read;
@@ -53,8 +53,16 @@ enum OverlayChild {
 }
 
 impl OverlayView {
-    pub(crate) fn open<'a>(layers: impl Iterator<Item = &'a Path>) -> Result<Self, Error> {
-        let open = |path: &Path| rustix::fs::open(path, DIRECTORY, Mode::empty());
+    /// Opens layers by their paths below the image directory, without following links.
+    pub(crate) fn open<'a>(
+        images: &Path,
+        layers: impl Iterator<Item = &'a String>,
+    ) -> Result<Self, Error> {
+        let images = rustix::fs::open(images, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let open = |path: &String| {
+            rustix::fs::openat2(&images, path.as_str(), DIRECTORY, Mode::empty(), stay)
+        };
         Ok(Self { layers: layers.map(open).collect::<Result<_, _>>()? })
     }
 

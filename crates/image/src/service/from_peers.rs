@@ -14,7 +14,7 @@ use crate::peers::{ImageHolder, ImagePeers, LayerHolder, PeerFailure, SentImage}
 use crate::platform::Platform;
 use crate::reference::{Digest, Reference};
 use crate::store::Pin;
-use crate::store::image::{HOST_LAYER, Image, WORKSPACE};
+use crate::store::image::{HOST_LAYER, Image};
 use crate::store::layer;
 use crate::unpack::LayerStats;
 use bytes::Bytes;
@@ -215,18 +215,13 @@ fn check(image: &Image, digest: &str) -> Result<(), PeerFailure> {
     if image.platform != Platform::own().to_string() {
         return bad("is of another platform");
     }
+    // Reading the image has refused layers and workspaces elsewhere. Of the init layers, this server
+    // makes only that of the shell.
     let init_layer = image.shell.init_layer();
     let known =
         |path: &String| path == HOST_LAYER || *path == init_layer || layer::name(path).is_some();
     if !image.root.layers.iter().all(known) {
         return bad("has a layer with an unknown name");
-    }
-    let in_layer = |path: &String| {
-        let layer = path.strip_suffix(WORKSPACE).and_then(|path| path.strip_suffix('/'));
-        layer.is_some_and(|layer| image.root.layers.iter().any(|path| path == layer))
-    };
-    if !image.root.workspace.as_ref().is_none_or(in_layer) {
-        return bad("has its workspace outside of its layers");
     }
     Ok(())
 }

@@ -105,10 +105,7 @@ pub(crate) fn inspect_commit(
     check_labels(&labels)?;
     let mut env = base.env;
     env.extend(added);
-    let own_view = || {
-        let paths: Vec<_> = layers.iter().map(|layer| store.root.join(layer)).collect();
-        OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))
-    };
+    let own_view = || OverlayView::open(&store.root, layers.iter());
     let (shell, user, lowest, topmost) = if on_host {
         let user = match named_user.as_deref() {
             None => base.user,
@@ -127,9 +124,7 @@ pub(crate) fn inspect_commit(
     let cwd = match cwd {
         None => base.cwd,
         Some(cwd) => {
-            let paths = topmost.iter().chain(&layers).map(|layer| store.root.join(layer));
-            let paths: Vec<_> = paths.collect();
-            let whole = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+            let whole = OverlayView::open(&store.root, topmost.iter().chain(&layers))?;
             let cwd = image_config::cwd(&cwd)?;
             check_workdir(&whole, &cwd)?;
             Some(cwd).filter(|cwd| cwd != "/")
@@ -193,16 +188,14 @@ fn inspect(
     config: ImageConfig,
     layers: Vec<String>,
 ) -> Result<Image, Error> {
-    let root = &store.root;
-    let paths: Vec<_> = layers.iter().map(|layer| root.join(layer)).collect();
-    let merged = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+    let merged = OverlayView::open(&store.root, layers.iter())?;
     let shell = BashSource::of(&merged)?;
     let user = user::of(&config.user, &merged)?;
     store.init_layers.make(&store.staging, shell)?;
     if let Some(cwd) = &config.cwd {
-        let frame = root.join(shell.init_layer());
-        let all = std::iter::once(&frame).chain(&paths);
-        check_workdir(&OverlayView::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
+        let init_layer = shell.init_layer();
+        let all = std::iter::once(&init_layer).chain(&layers);
+        check_workdir(&OverlayView::open(&store.root, all)?, cwd)?;
     }
     let workspace = if config.workspace { workspace(store, &layers)? } else { None };
     Ok(Image {

@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::overlay::user::User;
 use crate::reference::{Digest, Reference};
 use crate::unpack::LayerStats;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stands for the host's programs among the layers of a root, as the lowest one.
@@ -13,15 +14,17 @@ pub(crate) const HOST_LAYER: &str = isolet_wire::launcher::HOST_LAYER;
 /// The directory in a layer of changes of `/usr`, where the host's programs are.
 pub(crate) const USR: &str = "usr";
 /// The directory in a layer that holds a workspace.
-pub(crate) const WORKSPACE: &str = "workspace";
+pub(crate) const WORKSPACE: &str = isolet_wire::launcher::WORKSPACE;
 
 /// How many names a tenant may have for one image. The record of the image is written as a whole
 /// with each of them.
 const NAMES_MAX: usize = 128;
 
 /// The root file system of a sandbox, and how programs start in it. It is stored with the sandbox, so
-/// that it does not change when a tag moves.
+/// that it does not change when a tag moves. Reading one refuses all paths but those that the server
+/// gives: a record may be forged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedRoot")]
 pub struct Root {
     /// Paths of the layers below the image directory, the top layer first. The lowest one may be
     /// [`HOST_LAYER`](isolet_wire::launcher::HOST_LAYER).
@@ -36,6 +39,36 @@ pub struct Root {
     /// empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+}
+
+/// A root as it is stored.
+#[derive(Deserialize)]
+struct UncheckedRoot {
+    layers: Vec<String>,
+    env: BTreeMap<String, String>,
+    cwd: Option<String>,
+    user: User,
+    #[serde(default)]
+    workspace: Option<String>,
+}
+
+impl TryFrom<UncheckedRoot> for Root {
+    type Error = String;
+
+    fn try_from(stored: UncheckedRoot) -> Result<Self, String> {
+        let UncheckedRoot { layers, env, cwd, user, workspace } = stored;
+        match isolet_wire::launcher::invalid_path(&layers, workspace.as_deref()) {
+            Some(path) => Err(format!("a root has the invalid path {path:?}")),
+            None => Ok(Self { layers, env, cwd, user, workspace }),
+        }
+    }
+}
+
+/// Reads a digest, which names files.
+fn digest<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    let digest = Digest::parse(&text);
+    digest.map(|digest| digest.to_string()).ok_or_else(|| D::Error::custom("an invalid digest"))
 }
 
 impl Root {
@@ -57,6 +90,7 @@ impl Root {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     /// Digest of its manifest: `sha256:…`.
+    #[serde(deserialize_with = "digest")]
     pub digest: String,
     /// Its platform, as in `linux/amd64`.
     pub platform: String,

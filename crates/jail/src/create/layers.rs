@@ -19,8 +19,8 @@ use crate::host::{Host, LAYERS_MAX};
 use crate::kernel::id_map::{map_namespace, mount_ids};
 use crate::kernel::mount::{attributes, clone_tree};
 use crate::kernel::rooted::open_beneath;
-use isolet_wire::launcher::Spec;
-use rustix::fs::{CWD, Mode, OFlags};
+use isolet_wire::launcher::{Spec, invalid_path};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -29,7 +29,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The packet that carries the layers' descriptors.
 const GO: &[u8; 2] = b"go";
@@ -75,7 +75,10 @@ pub(super) fn send_layers(
 
 /// A directory that becomes a layer.
 struct LayerPlace {
-    path: PathBuf,
+    /// The directory of all such layers, which is the operator's.
+    root: PathBuf,
+    /// The path below that directory, which comes from a record; empty for the directory itself.
+    path: String,
     /// Whether only its directory `usr` is meant.
     only_usr: bool,
     /// The name in an error.
@@ -85,16 +88,16 @@ struct LayerPlace {
 }
 
 impl LayerPlace {
-    /// Makes a detached copy of its mount. The content of a layer decides nothing: a `usr` that is
-    /// not a directory is an error.
+    /// Makes a detached copy of its mount. Neither the path nor the content of a layer decides
+    /// anything: a link on the path, and a `usr` that is not a directory, is an error.
     fn open(&self) -> Result<OwnedFd, Errno> {
-        if !self.only_usr {
-            return clone_tree(CWD, &self.path, false);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.root, flags, Mode::empty())?;
+        let mut layer = open_beneath(root.as_fd(), &self.path, OFlags::DIRECTORY)?;
+        if self.only_usr {
+            layer = open_beneath(layer.as_fd(), "usr", OFlags::DIRECTORY)?;
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let layer = rustix::fs::open(&self.path, flags, Mode::empty())?;
-        let usr = open_beneath(layer.as_fd(), "usr", OFlags::DIRECTORY)?;
-        clone_tree(usr.as_fd(), Path::new(""), false)
+        clone_tree(layer.as_fd(), Path::new(""), false)
     }
 }
 
@@ -115,37 +118,30 @@ fn part_trees(host: &Host, spec: &Spec, part: &str) -> Result<Vec<LayerPlace>, S
     }
     for layer in &spec.snapshot_layers {
         let shown = format!("layer {:?} of a snapshot", layer.name);
-        if !is_below(&layer.name) {
-            return Err(StepError::new(shown, Errno::INVAL));
-        }
-        let path = host.config.snapshot_layers().join(&layer.name).join(part);
+        let root = host.config.snapshot_layers();
+        let path = format!("{}/{part}", layer.name);
         let ids = FileIds::of_layer(&host.config, spec, layer).map_err(at_step("user ids"))?;
-        all.push(LayerPlace { path, only_usr: false, shown, ids: Some(ids) });
+        all.push(LayerPlace { root, path, only_usr: false, shown, ids: Some(ids) });
     }
     if let Some(root) = &spec.root {
-        let own = &root.layers[..root.layers.len() - usize::from(is_on_host)];
-        if let Some(layer) = own.iter().find(|layer| !is_below(layer)) {
+        if let Some(layer) = invalid_path(&root.layers, None) {
             return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
         }
+        let own = &root.layers[..root.layers.len() - usize::from(is_on_host)];
         all.extend(own.iter().map(|layer| LayerPlace {
-            path: host.config.images().join(layer),
+            root: host.config.images(),
+            path: layer.clone(),
             only_usr,
             shown: format!("layer {layer}"),
             ids: None,
         }));
     }
     if is_on_host {
-        let path = if only_usr { PathBuf::from("/usr") } else { host.skeleton.clone() };
+        let root = if only_usr { PathBuf::from("/usr") } else { host.skeleton.clone() };
         let shown = "trees of the host".to_owned();
-        all.push(LayerPlace { path, only_usr: false, shown, ids: None });
+        all.push(LayerPlace { root, path: String::new(), only_usr: false, shown, ids: None });
     }
     Ok(all)
-}
-
-/// Whether a path from a record leads nowhere but below the directory that it is joined to.
-fn is_below(path: &str) -> bool {
-    !path.is_empty()
-        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 fn send_fds(child: &OwnedFd, trees: &[OwnedFd]) -> Result<(), Errno> {
@@ -185,23 +181,40 @@ mod tests {
     fn a_link_in_a_layer_leads_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         let layer = |usr: Option<&str>| {
-            let path = tempfile::tempdir_in(folder.path()).unwrap().keep();
+            let root = tempfile::tempdir_in(folder.path()).unwrap().keep();
             match usr {
-                Some(target) => std::os::unix::fs::symlink(target, path.join("usr")).unwrap(),
-                None => std::fs::write(path.join("usr"), "").unwrap(),
+                Some(target) => std::os::unix::fs::symlink(target, root.join("usr")).unwrap(),
+                None => std::fs::write(root.join("usr"), "").unwrap(),
             }
-            LayerPlace { path, only_usr: true, shown: "layer".to_owned(), ids: None }.open().err()
+            let shown = "layer".to_owned();
+            let path = String::new();
+            LayerPlace { root, path, only_usr: true, shown, ids: None }.open().err()
         };
         for usr in [Some("/root"), Some("../../.."), None] {
             assert_eq!(layer(usr), Some(Errno::NOTDIR), "{usr:?}");
         }
     }
 
+    /// Promises: F51.
     #[test]
-    fn layers_outside_of_the_images_are_refused() {
-        assert!(is_below("layers/0123/tree") && is_below("frames/1-own"));
-        for bad in ["", "/root", "../../../../root", "layers/../../root", "./layers"] {
-            assert!(!is_below(bad), "{bad}");
-        }
+    fn a_layer_is_opened_without_following_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = tempfile::tempdir().unwrap();
+        std::fs::create_dir(host.path().join("tree")).unwrap();
+        std::fs::create_dir_all(folder.path().join("layers/good/tree")).unwrap();
+        std::fs::create_dir(folder.path().join("layers/last")).unwrap();
+        let link = std::os::unix::fs::symlink::<&Path, _>;
+        link(host.path(), folder.path().join("layers/first")).unwrap();
+        link(host.path(), folder.path().join("layers/last/tree")).unwrap();
+        let open = |path: &str| {
+            let root = folder.path().to_owned();
+            let path = path.to_owned();
+            let shown = "layer".to_owned();
+            LayerPlace { root, path, only_usr: false, shown, ids: None }.open().err()
+        };
+        assert_eq!(open("layers/good/tree"), None);
+        assert_eq!(open("layers/first/tree"), Some(Errno::LOOP));
+        assert_eq!(open("layers/last/tree"), Some(Errno::NOTDIR));
+        assert_eq!(open("layers/../.."), Some(Errno::XDEV));
     }
 }

@@ -6,6 +6,7 @@ mod from_snapshot;
 pub(crate) mod image_sessions;
 mod info;
 mod limits;
+mod paths;
 mod pool_kind;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_layers;
@@ -97,7 +98,11 @@ pub(crate) struct RecordBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fork: Option<String>,
     /// The token of a restore in place that is not finished: [`crate::live::snapshots::restores`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "paths::restore_token",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) restore: Option<String>,
     /// What the last sleep lost, until a client has received it.
     pub(crate) lost: Option<Vec<Lost>>,
@@ -121,7 +126,11 @@ pub(crate) struct RecordBody {
     #[serde(default, skip_serializing_if = "SandboxClass::is_node")]
     pub(crate) class: SandboxClass,
     /// The directory for its files, if another node has taken it over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "paths::superseded_target",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) superseded: Option<String>,
     /// Why it leaves this node, if it is being removed without being deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

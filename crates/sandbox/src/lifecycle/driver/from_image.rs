@@ -53,7 +53,8 @@ impl Driver {
         self.inner.launch.create_files(spec.clone()).await?;
         let _copy = self.inner.snapshots.restores.acquire(&self.entry.tenant).await;
         let copy = WorkspaceCopy {
-            from: self.inner.config.images.root.join(workspace),
+            images: self.inner.config.images.root.clone(),
+            workspace: workspace.to_owned(),
             sandbox: self.entry.directory.clone(),
             has_disk: spec.limits.disk_mib > 0,
             method: self.inner.snapshots.files.backend().copies(),

@@ -4,9 +4,9 @@
 use crate::live::orphans;
 use crate::live::snapshots::{CopyGuard, SpaceFloor};
 use isolet_storage::{CopyError, CopyMethod, copy_tree};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ const LINKS: &str = "links";
 /// What is copied, and where to.
 #[derive(Debug)]
 pub(crate) struct WorkspaceCopy {
-    /// The workspace in a layer of the image.
-    pub(crate) from: PathBuf,
+    /// The directory of all images.
+    pub(crate) images: PathBuf,
+    /// The path of the workspace in a layer, below that directory.
+    pub(crate) workspace: String,
     /// The directory of the sandbox.
     pub(crate) sandbox: PathBuf,
     /// Whether the files are on a disk of their own.
@@ -58,6 +60,14 @@ impl WorkspaceCopy {
         }
     }
 
+    /// Opens the workspace of the image without following links.
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let images = rustix::fs::open(&self.images, flags, Mode::empty())?;
+        let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(images, self.workspace.as_str(), flags, Mode::empty(), stay)
+    }
+
     fn copy(&self, files: &Path, method: CopyMethod) -> Result<(), CopyError> {
         let at = |errno| CopyError::File { path: "workspace".into(), errno };
         let workspace = files.join("workspace");
@@ -66,7 +76,10 @@ impl WorkspaceCopy {
         rustix::fs::mkdir(&links, Mode::from_raw_mode(0o700)).map_err(at)?;
         let mut guard = CopyGuard::new(&self.sandbox, self.floor, Vec::new());
         let mut check = |bytes: u64| guard.check(bytes);
-        copy_tree(method, &self.from, &workspace, &links, &mut check)?;
+        let opened = self.open().map_err(at)?;
+        // The last part of this path is not the link of the descriptor, which would not be followed.
+        let from = PathBuf::from(format!("/proc/self/fd/{}/.", opened.as_raw_fd()));
+        copy_tree(method, &from, &workspace, &links, &mut check)?;
         isolet_sys::tree::remove(&links).map_err(at)
     }
 }

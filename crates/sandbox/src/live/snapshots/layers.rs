@@ -260,7 +260,8 @@ fn give_back(layer: &Path, sandbox: &Path) -> io::Result<()> {
 /// The sandbox whose directories were taken and which may not name the layer yet.
 fn origin(layer: &Path) -> io::Result<Option<String>> {
     let all = names(layer)?;
-    Ok(all.iter().find_map(|name| name.strip_prefix(TAKEN_FROM)).map(str::to_owned))
+    let mut all = all.iter().filter_map(|name| name.strip_prefix(TAKEN_FROM));
+    Ok(all.find(|name| is_internal_name(name)).map(str::to_owned))
 }
 
 fn forget_origin(layer: &Path) -> io::Result<()> {

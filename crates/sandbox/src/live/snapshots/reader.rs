@@ -5,7 +5,7 @@ use crate::live::snapshots::Snapshots;
 use crate::live::snapshots::opened::OpenedTrees;
 use crate::model::record::snapshot::SnapshotRecord;
 use isolet_storage::merged::{Layer, Layers, MergedTree};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -90,8 +90,12 @@ impl Snapshots {
         let shared = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base: 0 });
         let mut root: Vec<Layer> = opened.root.into_iter().map(own).collect();
         let mut mounted = Vec::new();
+        let of_image = |path: &str| {
+            let directory = open_below(&self.files.images(), path)?;
+            Ok::<_, Errno>(Layer { directory, id_base: 0 })
+        };
         for layer in &trees.image {
-            root.push(shared(layer)?);
+            root.push(of_image(layer)?);
         }
         if of_host {
             let data = self.files.data();
@@ -99,7 +103,7 @@ impl Snapshots {
             let mut usr: Vec<Layer> = opened.usr.into_iter().map(own).collect();
             // Images on the host's programs have changes of `/usr` in this directory.
             for layer in &trees.image {
-                usr.push(shared(&layer.join("usr"))?);
+                usr.push(of_image(&format!("{layer}/usr"))?);
             }
             usr.push(shared(Path::new("/usr"))?);
             mounted.push(("usr", Layers::overlay(usr)));
@@ -107,6 +111,12 @@ impl Snapshots {
         mounted.extend(opened.workspace.map(|files| ("workspace", Layers::plain(own(files)))));
         Ok(MergedTree::new(Layers::overlay(root), mounted, trees.disk.is_some()))
     }
+}
+
+/// Opens a directory below one of the server, without following links.
+fn open_below(directory: &Path, path: &str) -> Result<OwnedFd, Errno> {
+    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(open(directory)?, path, DIRECTORY, Mode::empty(), stay)
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {

@@ -22,9 +22,9 @@ pub(crate) struct SnapshotTrees {
     pub(crate) layered_usr: Vec<PathBuf>,
     /// The workspace.
     pub(crate) workspace: Option<PathBuf>,
-    /// The image's layers, the top one first; without the programs of the host. With these below,
-    /// each layer has changes of the host's `/usr` in its directory `usr`.
-    pub(crate) image: Vec<PathBuf>,
+    /// Paths of the image's layers below the image directory, the top one first; without the programs of
+    /// the host. With these below, each layer has changes of the host's `/usr` in its directory `usr`.
+    pub(crate) image: Vec<String>,
     /// The first id that all these files have on disk, except those of the image.
     pub(crate) id_base: Option<u32>,
 }
@@ -36,7 +36,7 @@ impl SnapshotFiles {
         let settings = &record.body.settings;
         let layers = settings.root.iter().flat_map(|root| &root.layers);
         let layers = layers.filter(|layer| *layer != HOST_LAYER);
-        let image = layers.map(|layer| self.images().join(layer)).collect();
+        let image = layers.cloned().collect();
         let id_base = settings.id_base;
         let is_on_host = settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
         if settings.limits.disk_mib > 0 {

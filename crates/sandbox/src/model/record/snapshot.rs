@@ -6,7 +6,7 @@ use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
 use crate::model::info::{Limits, Lost, Trigger};
 use crate::model::input::Metadata;
 use crate::model::network::injected_credential::InjectedCredential;
-use crate::model::record::RecordBody;
+use crate::model::record::{RecordBody, is_internal_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -199,6 +199,10 @@ impl SnapshotRecord {
     /// Reads a row of the store.
     pub(crate) fn read(row: isolet_store::SnapshotRow, uid_base: u32) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
+        // Its name is that of its directory.
+        if !is_internal_name(&row.name) {
+            return Err(format!("its name {:?} is invalid", row.name));
+        }
         let body: SnapshotBody = serde_json::from_str(&row.body).map_err(|error| text(&error))?;
         // Names of layers become paths.
         if !body.settings.layers.is_valid(uid_base, body.settings.id_base) {

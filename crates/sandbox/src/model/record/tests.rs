@@ -106,6 +106,83 @@ fn a_body_that_does_not_read_is_seen_as_failed() {
     assert!(Record::read(&config(), of_host).is_err());
 }
 
+/// A forged record made the server move the files of a sandbox to any place, delete any directory, and
+/// show files of the host to a tenant.
+///
+/// Promises: F51.
+#[test]
+fn a_record_with_forged_places_is_read_as_failed() {
+    let layer = format!("layers/{}/tree", "0".repeat(64));
+    let root = |layers: Value, workspace: Value| {
+        let user = serde_json::json!({"uid": 0, "gid": 0, "name": "root", "home": "/root"});
+        serde_json::json!({"layers": layers, "env": {}, "cwd": null, "user": user, "workspace": workspace})
+    };
+    let read = |field: &str, value: Value| {
+        let mut body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+        body.id_base = Some(isolet_jail::FILES_ID_BASE);
+        let mut body = serde_json::to_value(&body).unwrap();
+        body[field] = value;
+        let row = isolet_store::SandboxRow {
+            name: "n".into(),
+            tenant: "t".into(),
+            id: "i".into(),
+            slot: 3,
+            state: "sleeping".into(),
+            body: body.to_string(),
+        };
+        Record::read(&config(), row).unwrap()
+    };
+    let good = [
+        ("superseded", "a_b.c--1700000000000".into()),
+        ("restore", crate::model::ids::random().into()),
+        ("root", root(serde_json::json!([layer, "host"]), Value::Null)),
+        (
+            "root",
+            root(serde_json::json!(["frames/2-own", layer]), format!("{layer}/workspace").into()),
+        ),
+    ];
+    for (field, value) in good {
+        assert_eq!(read(field, value.clone()).state, State::Sleeping, "{field} {value}");
+    }
+    let bad = [
+        ("superseded", "/etc/cron.d/x-1".into()),
+        ("superseded", "../../etc-1".into()),
+        ("superseded", "a".into()),
+        ("superseded", "..".into()),
+        ("restore", "/etc".into()),
+        ("restore", "../trash".into()),
+        ("restore", "".into()),
+        ("root", root(serde_json::json!(["/root"]), Value::Null)),
+        ("root", root(serde_json::json!([format!("{layer}/etc/link")]), Value::Null)),
+        ("root", root(serde_json::json!(["host", layer]), Value::Null)),
+        ("root", root(serde_json::json!([]), Value::Null)),
+        ("root", root(serde_json::json!([layer]), "/root".into())),
+        ("root", root(serde_json::json!([layer]), format!("{layer}/../../../..").into())),
+        ("root", root(serde_json::json!(["host"]), format!("{layer}/workspace").into())),
+    ];
+    for (field, value) in bad {
+        let read = read(field, value.clone());
+        let cause = read.body.cause.as_deref();
+        assert_eq!((read.state, cause), (State::Failed, Some(UNREAD)), "{field} {value}");
+    }
+}
+
+/// Promises: F51.
+#[test]
+fn a_snapshot_with_a_forged_name_is_refused() {
+    let row = |name: &str| isolet_store::SnapshotRow {
+        name: name.into(),
+        tenant: "t".into(),
+        id: "s".into(),
+        body: "{}".into(),
+    };
+    let read = |name: &str| snapshot::SnapshotRecord::read(row(name), 0).unwrap_err();
+    assert!(read("abc").contains("missing field"), "{}", read("abc"));
+    for name in ["../../mysql", "/etc", "", ".", "a/b"] {
+        assert!(read(name).ends_with("is invalid"), "{name}: {}", read(name));
+    }
+}
+
 #[test]
 fn files_keep_the_ids_that_they_have_on_disk() {
     let read = |id_base: Option<i64>, v: u32| {
