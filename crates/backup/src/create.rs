@@ -16,7 +16,7 @@ use crate::manifest::{
     self, Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile, is_name,
 };
 use crate::progress::{Progress, ProgressEvent};
-use crate::records::{allowed_in_layer, allowed_in_orphan, allowed_in_sandbox};
+use crate::records::{allowed_in_layer, allowed_in_orphan, allowed_in_sandbox, check_record};
 use crate::secrets::{AuditKeys, Passphrase, Secrets};
 use crate::verify::{verify_file, verify_others};
 use archives::{Archives, WrittenArchive};
@@ -151,6 +151,9 @@ impl Backup<'_> {
         if !is_name(&sandbox.name) {
             return self.left_out(sandbox, "its name is invalid".to_owned());
         }
+        if let Err(reason) = check_record(sandbox) {
+            return self.left_out(sandbox, format!("it {reason}"));
+        }
         // Most of them before the sandbox stands still: layers never change.
         if let Err(error) = self.layers_of(&sandbox.name) {
             return self.left_out_if_of_source(sandbox, error);
@@ -271,7 +274,11 @@ impl Backup<'_> {
             }
             let Some(file) = self.archives().layer(&layer.name)? else { return Ok(false) };
             let allowed = allowed_in_layer(layer, file.restored_bytes);
-            verify_file(self.folder, &file, allowed, &Quiet)?;
+            if let Err(error) = verify_file(self.folder, &file, allowed, &Quiet) {
+                // Another sandbox may name it too.
+                archives::remove(self.folder, &file.content)?;
+                return Err(error);
+            }
             self.archived_layers.insert(layer.name.clone());
             self.add(file);
         }
@@ -370,8 +377,14 @@ impl Backup<'_> {
         let copy = CopiedRecords::copy(records, &path)?;
         copy.retain(&self.kept)?;
         copy.put_snapshot_layers(&self.layers)?;
+        let (summaries, invalid): (Vec<_>, Vec<_>) =
+            copy.sandboxes()?.into_iter().partition(|sandbox| check_record(sandbox).is_ok());
+        for sandbox in &invalid {
+            let reason = check_record(sandbox).err().unwrap_or_default();
+            self.left_out(sandbox, format!("it {reason}"))?;
+        }
+        copy.retain(&summaries.iter().map(|sandbox| sandbox.name.clone()).collect())?;
         let links = copy.take_link_secrets()?;
-        let summaries = copy.sandboxes()?;
         let layers = summaries.iter().flat_map(|sandbox| &sandbox.snapshot_layers);
         let layers: HashSet<String> = layers.map(|layer| layer.name.clone()).collect();
         let recorded: HashSet<String> = summaries.into_iter().map(|sandbox| sandbox.name).collect();

@@ -5,12 +5,10 @@ use crate::archive::{Allowed, Layout};
 use crate::error::Error;
 use crate::manifest::{Content, FileEntry, Manifest, is_name};
 use isolet_jail::{FILES_ID_BASE, SLOTS, UID_BASE, UIDS, is_id_base};
-use isolet_store::backup::{SandboxSummary, SummaryLayer};
+use isolet_store::backup::{Contents, SandboxSummary, SummaryLayer};
+use isolet_wire::launcher::invalid_path;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-
-/// Directories of images that contain layers.
-const LAYERS: [&str; 2] = ["layers", "frames"];
 
 /// The ids that the files of each sandbox in a backup have on disk.
 pub(crate) struct FileIds {
@@ -43,7 +41,12 @@ pub(crate) fn allowed_in_orphan(restored_bytes: u64) -> Allowed {
 impl FileIds {
     /// Checks records that were read from a backup. They must name exactly the sandboxes of its
     /// manifest, whose names are valid.
-    pub(crate) fn check(manifest: &Manifest, sandboxes: &[SandboxSummary]) -> Result<Self, Error> {
+    pub(crate) fn check(manifest: &Manifest, contents: &Contents) -> Result<Self, Error> {
+        let sandboxes = &contents.sandboxes;
+        if contents.snapshots > 0 {
+            let reason = "it has records of snapshots, whose files no backup contains".to_owned();
+            return Err(Error::Refused { path: Content::Records.path(), reason });
+        }
         let recorded: HashSet<&str> = sandboxes.iter().map(|one| one.name.as_str()).collect();
         let listed: HashSet<&str> =
             manifest.sandboxes.iter().map(|one| one.name.as_str()).collect();
@@ -62,7 +65,11 @@ impl FileIds {
         let mut all = HashMap::new();
         let mut used = HashSet::new();
         for sandbox in sandboxes {
-            let ids = check_one(sandbox, &mut used).map_err(|reason| Error::Refused {
+            let ids = check_record(sandbox).and_then(|ids| match used.insert(sandbox.slot) {
+                true => Ok(ids),
+                false => Err("has the user ids of another sandbox".to_owned()),
+            });
+            let ids = ids.map_err(|reason| Error::Refused {
                 path: Content::Records.path(),
                 reason: format!("sandbox {:?} {reason}", sandbox.name),
             })?;
@@ -134,25 +141,37 @@ fn is_layer_name(name: &str) -> bool {
     is_name(name) && !name.contains('.')
 }
 
-/// Returns the ids of the sandbox's files on disk.
-fn check_one(sandbox: &SandboxSummary, used: &mut HashSet<u32>) -> Result<Range<u32>, String> {
-    if sandbox.slot >= SLOTS || !used.insert(sandbox.slot) {
+/// Checks the record of a sandbox, whatever others are beside it. Returns the ids of the sandbox's files
+/// on disk.
+///
+/// # Errors
+/// The part of a sentence behind the name of the sandbox.
+pub(crate) fn check_record(sandbox: &SandboxSummary) -> Result<Range<u32>, String> {
+    if sandbox.slot >= SLOTS {
         return Err(format!("has the invalid range {} of user ids", sandbox.slot));
     }
     let ids = ids_from(sandbox.id_base)
         .ok_or_else(|| format!("has files with the invalid user ids {}", sandbox.id_base))?;
-    match sandbox.layers.iter().find(|layer| !is_layer(layer)) {
+    let has_root = !sandbox.layers.is_empty() || sandbox.workspace.is_some();
+    let path = invalid_path(&sandbox.layers, sandbox.workspace.as_deref());
+    if let Some(path) = path.filter(|_| has_root) {
+        return Err(format!("has an image with the invalid path {path:?}"));
+    }
+    if let Some(name) = sandbox.moves.iter().find(|name| !is_plain(name)) {
+        return Err(format!("has its files moved to the invalid path {name:?}"));
+    }
+    let invalid =
+        |layer: &&SummaryLayer| !is_layer_name(&layer.name) || ids_from(layer.id_base).is_none();
+    match sandbox.snapshot_layers.iter().find(invalid) {
         Some(layer) => Err(format!("has the invalid layer {layer:?}")),
         None => Ok(ids),
     }
 }
 
-/// Whether this is a path that the server gives to layers.
-fn is_layer(path: &str) -> bool {
+/// Whether a name leads nowhere but into the directory that it is joined to.
+fn is_plain(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(known);
-    let Some((folder, rest)) = path.split_once('/') else { return false };
-    LAYERS.contains(&folder) && rest.split('/').all(part)
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(known)
 }
 
 #[cfg(test)]
@@ -172,6 +191,8 @@ mod tests {
             credential_hosts: Vec::new(),
             image: "host".to_owned(),
             layers: Vec::new(),
+            workspace: None,
+            moves: Vec::new(),
             snapshot_layers: Vec::new(),
             sessions: 0,
         }
@@ -181,13 +202,11 @@ mod tests {
     fn ranges_of_user_ids_end_below_the_ids_of_the_host() {
         let last = first_id(UID_BASE, SLOTS - 1).and_then(ids_from).unwrap();
         assert_eq!(last.end, all_ids().last().unwrap().end);
-        let check = |slot| check_one(&SandboxSummary { slot, ..sandbox() }, &mut HashSet::new());
+        let check = |slot| check_record(&SandboxSummary { slot, ..sandbox() });
         assert!(check(SLOTS - 1).is_ok());
         for slot in [SLOTS, 36_864, u32::MAX] {
             assert!(check(slot).is_err(), "{slot}");
         }
-        let mut used = HashSet::from([0]);
-        assert!(check_one(&sandbox(), &mut used).is_err(), "two sandboxes with one range");
     }
 
     #[test]
@@ -196,18 +215,6 @@ mod tests {
         assert_eq!(ids_from(UID_BASE), Some(UID_BASE..UID_BASE + UIDS), "of a slot");
         for invalid in [1, 1000, UID_BASE - UIDS, u32::MAX] {
             assert_eq!(ids_from(invalid), None, "{invalid}");
-        }
-    }
-
-    #[test]
-    fn layers_are_below_the_images() {
-        for good in ["layers/0123abcd/tree", "frames/1-usr-bin"] {
-            assert!(is_layer(good), "{good}");
-        }
-        for bad in
-            ["", "layers", "layers/", "../../../../root", "layers/../../../root", "/root", "x/y"]
-        {
-            assert!(!is_layer(bad), "{bad}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::{Progress, ProgressEvent};
 use crate::records::FileIds;
 use crate::secrets::{Passphrase, Secrets};
 use crate::verify::{check_hash, check_sizes, unpack};
-use isolet_store::backup::{CopiedRecords, SandboxSummary};
+use isolet_store::backup::{Contents, CopiedRecords, SandboxSummary};
 use isolet_store::check_or_write_format;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -79,8 +79,8 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
         _ => None,
     };
     let restoring = Restoring { backup, data, manifest: &manifest, secrets: secrets.as_ref() };
-    let sandboxes = restoring.records()?;
-    let ids = FileIds::check(&manifest, &sandboxes)?;
+    let contents = restoring.records()?;
+    let ids = FileIds::check(&manifest, &contents)?;
     for file in &manifest.files {
         restoring.archive(file, &ids)?;
         progress.event(&ProgressEvent::File { path: file.content.path(), bytes: file.bytes });
@@ -91,7 +91,7 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
     restoring.folders()?;
     fs::rename(data.join(RECORDS_NEW), data.join("isolet.db")).map_err(at(data))?;
     target.complete()?;
-    let notes = restoring.notes(&sandboxes);
+    let notes = restoring.notes(&contents.sandboxes);
     Ok(Restored { manifest, notes })
 }
 
@@ -104,7 +104,7 @@ struct Restoring<'a> {
 
 impl Restoring<'_> {
     /// Copies the records, and puts the secrets of links back.
-    fn records(&self) -> Result<Vec<SandboxSummary>, Error> {
+    fn records(&self) -> Result<Contents, Error> {
         let path = self.data.join(RECORDS_NEW);
         let mut from = open(&self.backup.join(Content::Records.path()))?;
         let mut options = OpenOptions::new();
@@ -112,12 +112,12 @@ impl Restoring<'_> {
         let mut to = to.map_err(at(&path))?;
         io::copy(&mut from, &mut to).map_err(at(&path))?;
         let records = CopiedRecords::open(&path)?;
-        let sandboxes = records.sandboxes()?;
+        let contents = records.contents()?;
         if let Some(secrets) = self.secrets {
             records.put_link_secrets(secrets.links())?;
         }
         records.finish()?;
-        Ok(sandboxes)
+        Ok(contents)
     }
 
     fn archive(&self, file: &FileEntry, ids: &FileIds) -> Result<(), Error> {

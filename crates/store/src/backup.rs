@@ -6,6 +6,8 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const EXPOSED: &str = "exposed";
 /// The member of the body that names layers of snapshots.
 const LAYERS: &str = "layers";
+/// Members of the body that name directories to which the server moves files.
+const MOVES: [&str; 2] = ["restore", "superseded"];
 
 /// The exposed ports of sandboxes, by the sandbox's name, as their records store them.
 pub type LinkSecrets = BTreeMap<String, Value>;
@@ -44,6 +48,12 @@ pub struct SandboxSummary {
     pub image: String,
     /// Paths of the layers of its image below the image directory. A path that is no text is empty.
     pub layers: Vec<String>,
+    /// The path of the first content of workspaces of its image below the image directory. One that is
+    /// no text is empty.
+    pub workspace: Option<String>,
+    /// Names of directories from which or to which the server moves its files: after a restore in place,
+    /// and when another node has taken it over. One that is no text is empty.
+    pub moves: Vec<String>,
     /// The layers of snapshots that its files lie on, the top one first.
     pub snapshot_layers: Vec<SummaryLayer>,
     /// The number of its sessions.
@@ -57,6 +67,15 @@ pub struct SummaryLayer {
     pub name: String,
     /// The first id that its files have on disk.
     pub id_base: u32,
+}
+
+/// What the records of a backup contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// All sandboxes.
+    pub sandboxes: Vec<SandboxSummary>,
+    /// The number of snapshots, which no backup contains.
+    pub snapshots: u64,
 }
 
 /// A copy of the records that no server uses.
@@ -76,12 +95,12 @@ pub fn sandboxes(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
     summaries(&connection)
 }
 
-/// Reads all sandboxes of a copy without changing it, and refuses one that is damaged or that a later
+/// Reads the contents of a copy without changing it, and refuses one that is damaged or that a later
 /// version wrote. Blocks.
 ///
 /// # Errors
 /// [`Error::Torn`], [`Error::Newer`], [`Error`].
-pub fn inspect(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
+pub fn inspect(file: &Path) -> Result<Contents, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let torn =
         |error: rusqlite::Error| Error::Torn { file: file.to_owned(), said: error.to_string() };
@@ -92,7 +111,14 @@ pub fn inspect(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
         return Err(Error::Torn { file: file.to_owned(), said });
     }
     schema::check_version(&connection, file)?;
-    summaries(&connection)
+    contents(&connection)
+}
+
+fn contents(connection: &Connection) -> Result<Contents, Error> {
+    let count: i64 =
+        connection.query_row("SELECT count(*) FROM snapshots", [], |row| row.get(0))?;
+    let snapshots = u64::try_from(count).unwrap_or(0);
+    Ok(Contents { sandboxes: summaries(connection)?, snapshots })
 }
 
 fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
@@ -111,6 +137,11 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
             id_base: id(&layer["id_base"]),
         });
         let snapshot_layers = own.collect();
+        let named = |value: &Value| {
+            let text = || value.as_str().unwrap_or_default().to_owned();
+            (!value.is_null()).then(text)
+        };
+        let moves = MOVES.iter().filter_map(|member| named(&body[*member]));
         Ok(SandboxSummary {
             name: row.get(0)?,
             tenant: row.get(1)?,
@@ -122,6 +153,8 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
             credential_hosts: hosts.collect(),
             image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),
             layers: layers.collect(),
+            workspace: named(&body["root"]["workspace"]),
+            moves: moves.collect(),
             snapshot_layers,
             sessions: usize::try_from(row.get::<_, i64>(6)?).unwrap_or(0),
         })
@@ -143,6 +176,9 @@ impl CopiedRecords {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let source = Connection::open_with_flags(from, flags)?;
         source.busy_timeout(WAIT)?;
+        // Created here, because SQLite would make it readable to other users.
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+        made.map_err(|error| Error::io(to, &error))?;
         let mut connection = Connection::open(to)?;
         let until = Instant::now() + WAIT;
         {
@@ -176,6 +212,14 @@ impl CopiedRecords {
         connection.pragma_update(None, "secure_delete", true)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         Ok(Self { connection, file: file.to_owned() })
+    }
+
+    /// Everything in this copy.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn contents(&self) -> Result<Contents, Error> {
+        contents(&self.connection)
     }
 
     /// All sandboxes in this copy.
@@ -360,7 +404,7 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].id.as_str(), all[0].persistent, all[0].sessions), ("a", true, 1));
         assert_eq!(all[0].credential_hosts, ["api.example"]);
-        assert_eq!(inspect(&to).unwrap(), all);
+        assert_eq!(inspect(&to).unwrap(), Contents { sandboxes: all, snapshots: 0 });
         back.put_link_secrets(&secrets).unwrap();
         assert_eq!(back.take_link_secrets().unwrap()["a"], secrets["a"]);
         assert_eq!(sandboxes(&file).unwrap().len(), 2, "the original is unchanged");

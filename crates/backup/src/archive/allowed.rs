@@ -15,9 +15,7 @@ pub(crate) const PROCESS_FILES: [&[u8]; 6] =
 /// Directories of a sandbox that only its own processes use.
 const TENANT_FILES: [&[u8]; 3] = [b"root/upper/", b"usr/upper/", b"workspace/"];
 /// Directories of a layer of a snapshot.
-const PARTS: [&[u8]; 2] = [b"root/", b"usr/"];
-/// Directories of images whose subdirectories contain the files of layers.
-const LAYERS: [&[u8]; 2] = [b"layers", b"frames"];
+const PARTS: [&[u8]; 2] = [b"root", b"usr"];
 /// The attribute that gives a program rights.
 const CAPABILITY: &[u8] = b"security.capability";
 /// Bytes by which an archive may exceed the size in its manifest.
@@ -54,6 +52,14 @@ impl Allowed {
         if self.layout == Layout::Sandbox && PROCESS_FILES.contains(&first(path)) {
             return Err("the server creates this file");
         }
+        if self.layout == Layout::Layer && !is_in_layer(entry) {
+            return Err("a layer of a snapshot has nothing here");
+        }
+        if let Kind::HardLink { to } = &entry.kind
+            && !self.is_tenants(to)
+        {
+            return Err("it is a link to a file of the server");
+        }
         let plain = matches!(entry.kind, Kind::Directory | Kind::File { .. });
         if !plain && !self.is_tenants(path) {
             return Err("only a directory or a regular file may be here");
@@ -73,9 +79,10 @@ impl Allowed {
     fn is_tenants(&self, path: &[u8]) -> bool {
         match self.layout {
             Layout::Sandbox => TENANT_FILES.iter().any(|folder| path.starts_with(folder)),
-            Layout::Layer => PARTS.iter().any(|folder| path.starts_with(folder)),
+            Layout::Layer => PARTS.contains(&first(path)) && path.contains(&b'/'),
             Layout::Images => {
-                LAYERS.contains(&first(path)) && path.split(|byte| *byte == b'/').count() > 2
+                let parts: Vec<&[u8]> = path.splitn(4, |byte| *byte == b'/').collect();
+                matches!(parts[..], [b"layers", _, b"tree", _] | [b"frames", _, _, ..])
             }
             Layout::Server => false,
         }
@@ -106,6 +113,14 @@ impl Allowed {
             false => Err("it would run with capabilities of the host"),
         }
     }
+}
+
+/// Whether an entry of a layer of a snapshot is one of its parts, or is in one.
+fn is_in_layer(entry: &Entry) -> bool {
+    let is_in_part = PARTS.contains(&first(&entry.path)) && entry.path.contains(&b'/');
+    is_in_part
+        || entry.kind == Kind::Directory
+            && (entry.path.is_empty() || PARTS.contains(&entry.path.as_slice()))
 }
 
 /// The first part of a path.
@@ -231,6 +246,32 @@ mod tests {
         assert!(images.check(&entry("layers/a/tree/bin/su", file(), 0o4755, 0)).is_ok());
         assert!(images.check(&entry("layers/a/tree/bin", link(), 0o777, 0)).is_ok());
         assert!(images.check(&entry("layers/a", link(), 0o777, 0)).is_err());
+    }
+
+    /// The server follows what lies above the files of a layer: a link there would show files of the host
+    /// to sandboxes, or let the server write over them.
+    ///
+    /// Promises: F48.
+    #[test]
+    fn a_forged_archive_has_links_only_among_the_files_of_sandboxes() {
+        let link = || Kind::Symlink { target: b"/etc".to_vec() };
+        let hard = |to: &str| Kind::HardLink { to: to.into() };
+        let images = allowed(Layout::Images);
+        for path in ["layers/a/tree", "layers/a/of/t", "layers/a/stats.json", "known/a.json"] {
+            assert!(images.check(&entry(path, link(), 0o777, 0)).is_err(), "{path}");
+        }
+        assert!(images.check(&entry("frames/2-own/bin", link(), 0o777, 0)).is_ok());
+        assert!(images.check(&entry("frames/2-own", link(), 0o777, 0)).is_err());
+        let sandbox = allowed(Layout::Sandbox);
+        assert!(sandbox.check(&entry("workspace/a", hard("workspace/b"), 0, FIRST)).is_ok());
+        for to in ["layers", "disk.img", "given/hosts"] {
+            assert!(sandbox.check(&entry("workspace/a", hard(to), 0, FIRST)).is_err(), "{to}");
+        }
+        assert!(images.check(&entry("layers/a/tree/x", hard("known/a.json"), 0, 0)).is_err());
+        let layer = allowed(Layout::Layer);
+        assert!(layer.check(&entry("root", Kind::Directory, 0o755, FIRST)).is_ok());
+        assert!(layer.check(&entry("taken-from.a", file(), 0o644, 0)).is_err());
+        assert!(layer.check(&entry("root", file(), 0o644, 0)).is_err());
     }
 
     #[test]

@@ -99,11 +99,11 @@ impl Archives<'_> {
         let tree = Tree { root: &root, without: &without, empty: &no, live: true };
         let content = Content::Layer { name: name.to_owned() };
         let written = self.tree(content.clone(), &tree).and_then(WrittenArchive::finish);
+        if written.is_err() {
+            remove(self.folder, &content)?;
+        }
         match written {
-            Err(Error::Source { .. }) if !root.is_dir() => {
-                remove(self.folder, &content)?;
-                Ok(None)
-            }
+            Err(Error::Source { .. }) if !root.is_dir() => Ok(None),
             written => written.map(Some),
         }
     }

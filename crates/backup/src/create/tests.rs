@@ -107,6 +107,12 @@ impl Fixture {
         restore(&options, &Quiet)
     }
 
+    /// Changes the records of the data directory.
+    fn change(&self, statement: &str) {
+        let connection = Connection::open(self.data().join("isolet.db")).unwrap();
+        connection.execute_batch(statement).unwrap();
+    }
+
     /// Changes the records of the backup, and its manifest accordingly.
     fn forge(&self, statement: &str) {
         let path = self.target().join("records.db");
@@ -193,6 +199,86 @@ fn a_restored_directory_is_as_closed_as_a_new_one() {
     }
 }
 
+/// The path of a layer of an image.
+const LAYER: &str = "layers/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/tree";
+
+/// Sets a member in the record of the sandbox `b` to this JSON.
+fn set_in_b(member: &str, json: &str) -> String {
+    format!(
+        "UPDATE sandboxes SET body = json_set(body, '{member}', json('{json}')) WHERE name = 'b'"
+    )
+}
+
+/// A template on the host's programs made one sandbox that no backup could contain, and none could be
+/// written.
+///
+/// Promises: F48.
+#[test]
+fn a_sandbox_on_a_template_of_the_host_is_part_of_a_backup() {
+    let fixture = Fixture::new(&["a", "b"]);
+    let root = format!(r#"{{"layers":["{LAYER}","host"],"workspace":"{LAYER}/workspace"}}"#);
+    fixture.change(&set_in_b("$.root", &root));
+    let manifest = fixture.create(&[]).unwrap();
+    assert_eq!((names(&manifest), manifest.left_out.len()), (vec!["a", "b"], 0));
+    assert_eq!(verify(&fixture.target(), &Quiet).unwrap(), manifest);
+    fixture.restore(&fixture.folder.path().join("to")).unwrap();
+}
+
+/// Promises: F48.
+#[test]
+fn a_record_that_no_restore_accepts_is_left_out_and_named() {
+    let fixture = Fixture::new(&["a", "b", "c"]);
+    fixture.change(&set_in_b("$.root", r#"{"layers":["elsewhere/tree"]}"#));
+    // This one becomes invalid while the backup is written.
+    let progress = OnBytes(|| {
+        let statement = set_in_b("$.superseded", r#""..""#).replace("'b'", "'c'");
+        fixture.change(&statement);
+    });
+    let manifest = fixture.create_with(None, &[], &progress).unwrap();
+    assert_eq!(names(&manifest), ["a"]);
+    let left_out: Vec<_> = manifest.left_out.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(left_out, ["b", "c"]);
+    assert!(manifest.left_out[0].reason.contains("elsewhere/tree"), "{:?}", manifest.left_out);
+    assert_eq!(verify(&fixture.target(), &Quiet).unwrap(), manifest);
+    fixture.restore(&fixture.folder.path().join("to")).unwrap();
+}
+
+/// A layer that cannot be archived was tried for the next sandbox that needs it, found in the way, and
+/// ended the whole backup.
+///
+/// Promises: F48.
+#[test]
+fn sandboxes_with_the_same_damaged_layer_are_left_out_one_by_one() {
+    let fixture = Fixture::new(&["a", "b", "c"]);
+    let layer = fixture.data().join("snapshots/layers/shared/root");
+    fs::create_dir_all(&layer).unwrap();
+    fs::write(layer.join("f"), "x").unwrap();
+    // A file of a user of the host.
+    chown(layer.join("f"), Some(1000), Some(1000)).unwrap();
+    let layers = format!(r#"[{{"name":"shared","id_base":{UID_BASE}}}]"#);
+    for name in ["'a'", "'b'"] {
+        fixture.change(&set_in_b("$.layers", &layers).replace("'b'", name));
+    }
+    let manifest = fixture.create(&[]).unwrap();
+    assert_eq!(names(&manifest), ["c"]);
+    let left_out: Vec<_> = manifest.left_out.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(left_out, ["a", "b"]);
+    assert!(!fixture.target().join("layers/shared.tar.zst").try_exists().unwrap());
+}
+
+/// Promises: F48.
+#[test]
+fn only_the_owner_reads_the_files_of_a_backup() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.create(&[]).unwrap();
+    for entry in fs::read_dir(fixture.target()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().mode() & 0o7077;
+        assert_eq!(mode, 0, "{:?}", entry.path());
+    }
+}
+
+/// Promises: F48.
 #[test]
 fn forged_records_are_refused_by_restore_and_verify() {
     let changes = [
@@ -206,6 +292,16 @@ fn forged_records_are_refused_by_restore_and_verify() {
         "UPDATE sandboxes SET body = '{\"id_base\":0}' WHERE name = 'b'".to_owned(),
         "UPDATE sandboxes SET body = '{\"id_base\":1000}' WHERE name = 'b'".to_owned(),
         "UPDATE sandboxes SET body = '{\"id_base\":4294967296}' WHERE name = 'b'".to_owned(),
+        // Places from which the server would copy, and to which it would move files.
+        set_in_b("$.root", &format!(r#"{{"layers":["{LAYER}/etc/link"]}}"#)),
+        set_in_b("$.root", r#"{"layers":["host","host"]}"#),
+        set_in_b("$.root", &format!(r#"{{"layers":["{LAYER}"],"workspace":"/root"}}"#)),
+        set_in_b("$.root", &format!(r#"{{"layers":["host"],"workspace":"{LAYER}/workspace"}}"#)),
+        set_in_b("$.superseded", r#""../../../etc/cron.d""#),
+        set_in_b("$.superseded", r#""/etc/cron.d""#),
+        set_in_b("$.restore", r#""../../../var/lib/mysql""#),
+        set_in_b("$.restore", "7"),
+        "INSERT INTO snapshots VALUES ('../../x', 't', 's', '{}')".to_owned(),
     ];
     for change in changes {
         let fixture = Fixture::new(&["a", "b"]);
