@@ -4,6 +4,7 @@
 pub(crate) mod authenticator;
 pub(crate) mod caller;
 pub(crate) mod cancellation;
+pub(crate) mod credential_headers;
 mod forwarded_headers;
 pub(crate) mod link_token;
 pub(crate) mod not_found_limiter;

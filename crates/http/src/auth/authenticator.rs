@@ -2,6 +2,7 @@
 //! URL.
 
 use crate::auth::caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized};
+use crate::auth::credential_headers::API_KEY;
 use crate::auth::route_access::RouteAccess;
 use crate::auth::tickets::{TicketTarget, Tickets};
 use crate::dialects::{e2b, swerex};
@@ -9,9 +10,6 @@ use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
-
-/// Holds the key in requests of the clients of E2B and SWE-ReX.
-pub(crate) const API_KEY: &str = "x-api-key";
 
 /// Looks up the keys and tickets that give access to this server.
 #[derive(Clone)]
@@ -102,7 +100,7 @@ fn secret<'a>(uri: &Uri, headers: &'a HeaderMap) -> Option<&'a str> {
 }
 
 /// Whether the clients of a path send their key in `X-API-Key`.
-pub(crate) fn has_own_header(path: &str) -> bool {
+fn has_own_header(path: &str) -> bool {
     e2b::routes::owns(path) || swerex::routes::owns(path)
 }
 

@@ -8,7 +8,7 @@
 //! Tokens of signed links never begin with `~`, and ids never contain it.
 
 use crate::auth::caller::Caller;
-use crate::auth::port_link::{SignedLink, since_epoch};
+use crate::auth::port_link::{Purpose, SignedLink, since_epoch};
 use crate::proxy::target::parse_port;
 use isolet_sandbox::exposed_ports::link_token::LinkToken;
 use isolet_sandbox::{SandboxId, Service, TenantId};
@@ -39,7 +39,7 @@ impl Claim {
     fn link(self, key: Option<String>, expires_s: u64) -> SignedLink {
         let Self { tenant, sandbox, port, .. } = self;
         let caller = Caller { tenant, read_only: false, key, ticket_scope: None, forwarded: false };
-        SignedLink { caller, sandbox, port, expires_s }
+        SignedLink { purpose: Purpose::Program, caller, sandbox, port, expires_s }
     }
 }
 

@@ -29,9 +29,32 @@ const MAC_BYTES: usize = 32;
 /// The path prefix of links when the server has no domain for ports.
 pub(crate) const PATH_PREFIX: &str = "/v1/links/";
 
+/// What a signed token is for. A token for one purpose opens nothing of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A link: the program on the port.
+    Program,
+    /// An access token of E2B: commands and files of the sandbox.
+    DataPlane,
+}
+
+impl Purpose {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Program => 0,
+            Self::DataPlane => 1,
+        }
+    }
+
+    fn of_byte(byte: u8) -> Option<Self> {
+        [Self::Program, Self::DataPlane].into_iter().find(|purpose| purpose.byte() == byte)
+    }
+}
+
 /// What a link grants access to.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedLink {
+    pub(crate) purpose: Purpose,
     /// The caller on whose behalf the link works.
     pub(crate) caller: Caller,
     pub(crate) sandbox: SandboxId,
@@ -48,7 +71,7 @@ impl SignedLink {
 
     /// The bytes that the signature covers.
     fn signed_bytes(&self) -> Vec<u8> {
-        let mut text = vec![VERSION];
+        let mut text = vec![VERSION, self.purpose.byte()];
         text.extend_from_slice(&self.expires_s.to_be_bytes());
         text.extend_from_slice(&self.port.to_be_bytes());
         let key = self.caller.key.as_deref().unwrap_or_default();
@@ -69,6 +92,7 @@ impl SignedLink {
         if take(1)? != [VERSION] {
             return None;
         }
+        let purpose = Purpose::of_byte(take(1)?[0])?;
         let expires_s = u64::from_be_bytes(take(8)?.try_into().ok()?);
         let port = u16::from_be_bytes(take(2)?.try_into().ok()?);
         let mut part = || {
@@ -86,7 +110,7 @@ impl SignedLink {
             forwarded: false,
         };
         let sandbox = SandboxId::parse(sandbox).ok()?;
-        text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
+        text.is_empty().then_some(Self { purpose, caller, sandbox, port, expires_s })
     }
 
     /// What a signed token says, before its signature is checked. It grants nothing.
@@ -118,7 +142,8 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// What the token of a link says, signed or chosen by a client, before it is verified.
 pub(crate) fn unverified(token: &str) -> Option<SignedLink> {
-    SignedLink::unverified(token).or_else(|| link_token::unverified(token))
+    let signed = SignedLink::unverified(token).filter(|link| link.purpose == Purpose::Program);
+    signed.or_else(|| link_token::unverified(token))
 }
 
 /// Checks the token of a link, signed or chosen by a client, and returns what it grants access to
@@ -133,7 +158,7 @@ pub(crate) fn verify(
     client: Option<&Peer>,
     token: &str,
 ) -> Result<Option<SignedLink>, ApiError> {
-    let signed = verify_signed(service, token);
+    let signed = verify_signed(service, Purpose::Program, token);
     if signed.is_some() || !link_token::is_chosen(token) {
         return Ok(signed);
     }
@@ -149,10 +174,14 @@ pub(crate) fn verify(
 }
 
 /// Checks a signed token, and returns what it grants access to now.
-pub(crate) fn verify_signed(service: &Service, token: &str) -> Option<SignedLink> {
+pub(crate) fn verify_signed(
+    service: &Service,
+    purpose: Purpose,
+    token: &str,
+) -> Option<SignedLink> {
     let bytes = decode(token)?;
     let (text, mac) = split(&bytes)?;
-    let link = SignedLink::parse(text)?;
+    let link = SignedLink::parse(text).filter(|link| link.purpose == purpose)?;
     let (life, all) = service.exposed(&link.caller.tenant, &link.sandbox).ok()?;
     let exposed = all.get(&link.port)?;
     let right = bool::from(sign(&exposed.secret, &life, text).ct_eq(mac));
@@ -206,7 +235,8 @@ mod tests {
             ticket_scope: None,
             forwarded: false,
         };
-        SignedLink { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
+        let sandbox = SandboxId::parse("box").unwrap();
+        SignedLink { purpose: Purpose::Program, caller, sandbox, port: 80, expires_s: 7 }
     }
 
     /// Promises: O10.
@@ -215,6 +245,10 @@ mod tests {
         let text = link().signed_bytes();
         let back = SignedLink::parse(&text).unwrap();
         assert_eq!(back.signed_bytes(), text);
+        let other = SignedLink { purpose: Purpose::DataPlane, ..link() }.signed_bytes();
+        assert_ne!(other, text);
+        assert_eq!(SignedLink::parse(&other).unwrap().purpose, Purpose::DataPlane);
+        assert!(SignedLink::parse(&[&[VERSION, 2], &text[2..]].concat()).is_none());
         assert!(
             (0..text.len()).all(|end| SignedLink::parse(&text[..end]).is_none()),
             "cut anywhere"

@@ -1,7 +1,7 @@
 //! A request on its way to another node.
 
-use crate::auth::authenticator::{API_KEY, has_own_header};
 use crate::auth::caller::Caller;
+use crate::auth::credential_headers::API_KEY;
 use crate::auth::tickets;
 use crate::connection::connections::ClientConnection;
 use crate::forwarding::peer_head::{PeerHead, PeerTarget};
@@ -122,10 +122,7 @@ impl Outgoing {
         match &self.head.port_label {
             None => {
                 STRIPPED_WITHOUT_HOST.iter().for_each(|name| drop(sent.remove(name)));
-                // Elsewhere the header is for the program behind a port.
-                if has_own_header(self.parts.uri.path()) {
-                    sent.remove(API_KEY);
-                }
+                sent.remove(API_KEY);
             }
             Some(_) => {
                 if let Some(value) = authorization.filter(|_| self.keep_authorization) {

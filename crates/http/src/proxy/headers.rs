@@ -4,6 +4,7 @@
 //! under this server's own origin no response may turn the program's page into one of the server's
 //! pages.
 
+use crate::auth::credential_headers::{ACCESS_TOKEN, API_KEY, TRAFFIC_TOKEN};
 use crate::auth::tickets;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{Peer, Scheme};
@@ -28,9 +29,16 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+/// Headers in which clients send credentials of this server. Where a link opens a host name of its own,
+/// no client needs them, and programs may use the same names for credentials of theirs.
+const CREDENTIALS: [HeaderName; 3] = [
+    header::AUTHORIZATION,
+    HeaderName::from_static(API_KEY),
+    HeaderName::from_static(ACCESS_TOKEN),
+];
 /// Headers that are not for the program.
 const STRIPPED_FROM_REQUESTS: [HeaderName; 4] = [
-    header::AUTHORIZATION,
+    HeaderName::from_static(TRAFFIC_TOKEN),
     header::PROXY_AUTHORIZATION,
     header::FORWARDED,
     // This server answers it.
@@ -93,15 +101,12 @@ pub(crate) fn rewrite_request(
     let headers = &mut parts.headers;
     let named = headers.get(header::HOST).cloned();
     remove_hop_by_hop(headers);
-    let authorization = headers.get(header::AUTHORIZATION).cloned();
     STRIPPED_FROM_REQUESTS.iter().for_each(|name| drop(headers.remove(name)));
+    if !matches!(target.entry, UrlKind::Host { keep_authorization: true, .. }) {
+        CREDENTIALS.iter().for_each(|name| drop(headers.remove(name)));
+    }
     match &target.entry {
-        UrlKind::Host { keep_authorization, .. } => {
-            remove_port_cookie(headers);
-            if let Some(value) = authorization.filter(|_| *keep_authorization) {
-                headers.insert(header::AUTHORIZATION, value);
-            }
-        }
+        UrlKind::Host { .. } => remove_port_cookie(headers),
         UrlKind::Path(_) | UrlKind::Link(_) => {
             // Cookies belong to this origin and to all other ports of the host; a referrer may
             // contain a signed link.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 const LABEL_BYTES_MAX: usize = 63;
 
 /// Precedes the hash of the tenant. Ids that contain it have no host name.
-const MARK: &str = "--t";
+pub(crate) const TENANT_MARK: &str = "--t";
 
 /// Hex digits of that hash.
 const MARK_DIGITS: usize = 16;
@@ -36,7 +36,7 @@ pub(crate) fn label(tenant: &TenantId, sandbox: &SandboxId, port: u16) -> Option
         _ => id.to_owned(),
     };
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    if id.contains(MARK) || !id.bytes().all(plain) || id.ends_with('-') {
+    if id.contains(TENANT_MARK) || !id.bytes().all(plain) || id.ends_with('-') {
         return None;
     }
     let label = format!("{port}-{id}{}", tenant_mark(tenant));
@@ -50,7 +50,21 @@ fn tenant_mark(tenant: &TenantId) -> String {
     }
     let digest = Sha256::digest(tenant.as_str().as_bytes());
     let digits = hex::encode(digest);
-    format!("{MARK}{}", &digits[..MARK_DIGITS])
+    format!("{TENANT_MARK}{}", &digits[..MARK_DIGITS])
+}
+
+/// Whether a label can be that of a port: [`label`] writes each in one way.
+pub(crate) fn is_label(name: &str) -> bool {
+    let Some((digits, rest)) = name.split_once('-') else { return false };
+    let (id, mark) =
+        rest.split_once(TENANT_MARK).map_or((rest, None), |(id, mark)| (id, Some(mark)));
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_mark = |mark: &str| mark.len() == MARK_DIGITS && mark.bytes().all(is_hex);
+    name.len() <= LABEL_BYTES_MAX
+        && parse_port(digits).is_ok()
+        && SandboxId::parse(id).is_ok()
+        && !id.ends_with('-')
+        && mark.is_none_or(is_mark)
 }
 
 /// The sandbox and port that a label stands for when this tenant uses it.

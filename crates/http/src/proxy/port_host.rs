@@ -90,12 +90,20 @@ fn authorize(
     if caller.read_only {
         return Err(read_only_key("use a key that was created without --read-only"));
     }
-    let (sandbox, port) = host_name::parse_label(name, &caller.tenant).ok_or_else(|| {
-        let hint = "create it with POST /v1/sandboxes";
-        ApiError::new(StatusCode::NOT_FOUND, "no_sandbox", "no such sandbox", hint)
-    })?;
+    let (sandbox, port) = host_name::parse_label(name, &caller.tenant).ok_or_else(no_sandbox)?;
     let target = Target { sandbox, port, entry: entry.clone(), ends: None };
     Ok(Admission { caller, target, token: None })
+}
+
+/// 404: the host name is that of no port of a sandbox.
+pub(crate) fn no_sandbox() -> ApiError {
+    let hint = "create it with POST /v1/sandboxes";
+    ApiError::new(StatusCode::NOT_FOUND, "no_sandbox", "no such sandbox", hint)
+}
+
+/// Whether a request has the token of a link, in its URL or its cookie.
+pub(crate) fn has_link(uri: &Uri, headers: &HeaderMap) -> bool {
+    token(uri).is_some() || cookies(headers).next().is_some()
 }
 
 /// What the tokens of a request say, in the order in which they are tried. They grant nothing.
@@ -160,6 +168,10 @@ fn redirect_with_cookie(request: &Request<Body>, token: &str, ends: Option<Insta
     let cookie =
         format!("{COOKIE}={token}; Path=/; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
     let path = request.uri().path();
+    if path.starts_with("/\\") {
+        // Browsers read a backslash as a slash, and `//x` as another host.
+        return ApiError::bad_request("the path begins with /\\").into_response();
+    }
     // `//x` would be another host.
     let dot = if path.starts_with("//") { "/." } else { "" };
     let kept = headers::query_without(request.uri().query().unwrap_or_default(), TOKEN);

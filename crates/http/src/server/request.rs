@@ -90,7 +90,10 @@ async fn respond(shared: &Shared, transport: Transport, mut request: Request<Bod
     let at = Arrival { local: transport.local, scheme };
     let domain = shared.app.ports_domain.as_deref();
     let name = domain.and_then(|domain| host_name::label_in_host(domain, request.headers()));
-    let plane = DataPlane::of(name.as_deref(), request.headers());
+    let has_link = port_host::has_link(request.uri(), request.headers());
+    // A link leads to the program on the port, also where the port stands for the data plane.
+    let plane = DataPlane::of(name.as_deref(), request.headers())
+        .map(|plane| plane.filter(|plane| !(plane.by_host && has_link)));
     request.extensions_mut().insert(Peer(address));
     request.extensions_mut().insert(scheme);
     let answered = async {
@@ -183,6 +186,9 @@ async fn port_by_host(
     name: &str,
     request: Request<Body>,
 ) -> (Response, Option<Caller>) {
+    if !host_name::is_label(name) {
+        return (port_host::no_sandbox().into_response(), None);
+    }
     let local = match &shared.app.fleet {
         None => request,
         Some(joined) => {

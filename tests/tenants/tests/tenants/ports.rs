@@ -79,6 +79,154 @@ fn a_port_has_its_own_host_name_that_a_signed_url_opens() {
     assert!(!log.contains(token), "no token is written down");
 }
 
+/// Port 49983 stands for the data plane of E2B, whose access token was a link to that port: whoever had
+/// a link ran programs as root.
+///
+/// Promises: O10.
+#[test]
+fn t16_a_link_to_the_port_of_a_data_plane_opens_a_program_and_nothing_of_the_server() {
+    let server = server();
+    let sandbox = guest(&server, "demo");
+    sandbox.listen(49983);
+    let link = |spec: Value| {
+        let made = port_url(&sandbox, &spec);
+        made["token"].as_str().expect("a token").to_owned()
+    };
+    let signed = link(json!({"port": 49983}));
+    let chosen = link(json!({"port": 49983, "token": "chosen-token_0123456789"}));
+    let keyless = Http::new(server.port(), None);
+    let mut rows = Rows::new();
+    for token in [&signed, &chosen] {
+        for header in ["x-access-token", "e2b-traffic-access-token"] {
+            let with = |http: Http| http.with(header, token);
+            let planes = [
+                ("headers", with(keyless.with("e2b-sandbox-id", "demo"))),
+                ("a host name", with(at(&server, "49983-demo"))),
+                ("the interpreter", with(at(&server, "49999-demo"))),
+            ];
+            for (what, plane) in planes {
+                rows.row(what, || {
+                    let stat = json!({"path": "/"});
+                    let stat = plane.post("/filesystem.Filesystem/Stat", &stat);
+                    assert_eq!(stat.status, 401, "{header}: {}", stat.text());
+                    let file = plane.get("/files?path=/etc/passwd");
+                    assert_eq!(file.status, 401, "{header}: {}", file.text());
+                });
+            }
+        }
+        rows.row("the program", || {
+            let host = at(&server, "49983-demo");
+            let said = host.get(&format!("/echo?isolet-token={token}&x=1")).expect(200);
+            assert_eq!(said.json()["path"], "/echo?x=1");
+            let said = host.with("cookie", &format!("isolet-port={token}")).get("/files");
+            assert_eq!(said.expect(200).json()["path"], "/files");
+            let below = keyless.get(&format!("/v1/links/{token}/echo")).expect(200);
+            assert_eq!(below.json()["path"], "/echo");
+        });
+    }
+    drop(rows);
+    // The access token opens the data plane, and is no link.
+    let connected = json!({"timeout": 60});
+    let made = server.http().post("/sandboxes/demo/connect", &connected).json();
+    let token = made["envdAccessToken"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let plane = at(&server, "49983-demo").with("x-access-token", token);
+    assert_eq!(plane.get("/health").status, 204);
+    assert_eq!(keyless.get(&format!("/v1/links/{token}/echo")).status, 401);
+    let host = at(&server, "49983-demo");
+    assert_eq!(host.get(&format!("/echo?isolet-token={token}")).status, 401);
+}
+
+/// Promises: O9.
+#[test]
+fn t16_a_port_is_written_in_one_way() {
+    let server = server();
+    let sandbox = guest(&server, "demo");
+    let token = token(&sandbox);
+    let connected = json!({"timeout": 60});
+    let made = server.http().post("/sandboxes/demo/connect", &connected).json();
+    let access = made["envdAccessToken"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let status = |name: &str| {
+        let host = at(&server, name).with("x-access-token", access);
+        let keyed = Http { key: Some(server.key().to_owned()), ..host.clone() };
+        let linked = host.get(&format!("/health?isolet-token={token}")).status;
+        [host.get("/health").status, keyed.get("/health").status, linked]
+    };
+    assert_eq!(status("49983-demo")[..2], [204, 204]);
+    for name in [
+        "+49983-demo",
+        "049983-demo",
+        "49983-demo--tother",
+        "49983-demo--t",
+        "49983--demo",
+        "+8000-demo",
+        "08000-demo",
+        "65536-demo",
+        "8000-demo--t0",
+        "8000-",
+        "demo",
+    ] {
+        assert_eq!(status(name), [404; 3], "{name}");
+    }
+    let by_header = Http::new(server.port(), None).with("e2b-sandbox-id", "demo");
+    let by_header = by_header.with("x-access-token", access);
+    for port in ["+49983", "049983"] {
+        let reply = by_header.with("e2b-sandbox-port", port).get("/health");
+        assert_eq!(reply.status, 400, "{port}");
+    }
+}
+
+/// Promises: O9.
+#[test]
+fn t16_the_redirect_of_a_token_leads_to_no_other_host() {
+    let server = server();
+    let sandbox = guest(&server, "demo");
+    let token = token(&sandbox);
+    let page = at(&server, "8000-demo").with("accept", "text/html");
+    for path in ["/\\evil.example", "/\\/evil.example"] {
+        let reply = page.get(&format!("{path}?isolet-token={token}"));
+        assert_eq!((reply.status, reply.header("location")), (400, None), "{path}");
+    }
+    let kept = page.get(&format!("/a\\b?isolet-token={token}")).expect(303);
+    assert_eq!(kept.header("location"), Some("/a\\b"));
+}
+
+/// Keys and tokens of E2B's and SWE-ReX's clients reached the programs behind ports.
+///
+/// Promises: O3.
+#[test]
+fn t4_no_credential_of_the_server_reaches_a_program() {
+    let server = server();
+    let sandbox = guest(&server, "demo");
+    let token = token(&sandbox);
+    let names = ["x-api-key", "x-access-token", "e2b-traffic-access-token"];
+    let sent = |http: Http| names.iter().fold(http, |http, name| http.with(name, "hush"));
+    let heard = |reply: Reply| headers(&reply.expect(200));
+    let with_key = Http::new(server.port(), Some(server.key()));
+    let by_host = with_key.with("host", &format!("8000-demo.{DOMAIN}"));
+    let mut rows = Rows::new();
+    for (what, heard) in [
+        ("a path", heard(sent(server.http()).get(&sandbox.path("/ports/8000/echo")))),
+        ("a host with a key", heard(sent(by_host).get("/echo"))),
+        (
+            "a link's path",
+            heard(sent(Http::new(server.port(), None)).get(&format!("/v1/links/{token}/echo"))),
+        ),
+    ] {
+        rows.row(what, || {
+            for name in names {
+                assert!(!heard.contains(name) && !heard.contains("hush"), "{name}: {heard}");
+            }
+        });
+    }
+    // As `Authorization`, headers of these names belong to the program where a link opens its own host.
+    let opened = sent(at(&server, "8000-demo")).get(&format!("/echo?isolet-token={token}"));
+    let heard = heard(opened);
+    for name in ["x-api-key", "x-access-token"] {
+        assert!(heard.contains(name), "{name}: {heard}");
+    }
+    assert!(!heard.contains("e2b-traffic"), "{heard}");
+}
+
 /// Promises: O9.
 #[test]
 fn t9_a_program_sets_cookies_only_for_its_own_host_name() {

@@ -1,21 +1,20 @@
-//! The access token of a sandbox's data plane: a signed link to the port that stands for it, which
-//! does not expire.
+//! The access token of a sandbox's data plane: signed as a link to the port that stands for it, for a
+//! purpose of its own, and without an end. A link to that port opens a program there and nothing of
+//! the server.
 //!
 //! Like every link it becomes invalid when the sandbox ends, when the key that created it is revoked,
 //! and when the links of the port are revoked.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::auth::port_link::{self, SignedLink};
+use crate::auth::credential_headers::{ACCESS_TOKEN, TRAFFIC_TOKEN};
+use crate::auth::port_link::{self, Purpose, SignedLink};
 use crate::dialects::e2b::address::{DAEMON_PORT, gone};
 use crate::dialects::e2b::file_signature;
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 
-const HEADER: &str = "x-access-token";
-/// Holds the same token in calls of the code interpreter that name no other.
-const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
 /// The end of the year 9999, in seconds since 1970. The token must be the same each time, because
 /// clients sign URLs with it.
 const EXPIRES_S: u64 = 253_402_300_799;
@@ -43,13 +42,24 @@ pub(super) async fn issue(
 /// What the token of a key says.
 pub(super) fn link(tenant: TenantId, key: Option<String>, sandbox: &SandboxId) -> SignedLink {
     let caller = Caller { tenant, read_only: false, key, ticket_scope: None, forwarded: false };
-    SignedLink { caller, sandbox: sandbox.clone(), port: DAEMON_PORT, expires_s: EXPIRES_S }
+    SignedLink {
+        purpose: Purpose::DataPlane,
+        caller,
+        sandbox: sandbox.clone(),
+        port: DAEMON_PORT,
+        expires_s: EXPIRES_S,
+    }
 }
 
 /// The tenant that the token of a request names, before its signature is checked. It grants nothing.
 pub(crate) fn unverified_tenant(headers: &HeaderMap) -> Option<TenantId> {
-    let token = token(headers)?.to_str().ok()?;
-    Some(SignedLink::unverified(token)?.caller.tenant)
+    let link = unverified(token(headers)?.to_str().ok()?)?;
+    Some(link.caller.tenant)
+}
+
+/// What an access token says, before its signature is checked.
+fn unverified(token: &str) -> Option<SignedLink> {
+    SignedLink::unverified(token).filter(|link| link.purpose == Purpose::DataPlane)
 }
 
 /// The caller of a request to the data plane of a sandbox, by its token or the signature of its URL.
@@ -67,19 +77,19 @@ pub(crate) async fn authenticate(
         return file_signature::authenticate(service, sandbox, method, uri).await;
     };
     let token = token.to_str().unwrap_or_default();
-    let link = SignedLink::unverified(token);
-    let own = link.filter(|link| link.sandbox == *sandbox && link.port == DAEMON_PORT);
+    let own = unverified(token).filter(|link| link.sandbox == *sandbox && link.port == DAEMON_PORT);
     if own.is_none() {
         let hint = "connect to the sandbox to get its access token";
         return Err(refused("the access token is not one of this sandbox", hint));
     }
     // The same answer whether the sandbox exists or not.
-    let link = port_link::verify_signed(service, token).ok_or_else(|| gone(sandbox))?;
+    let link = port_link::verify_signed(service, Purpose::DataPlane, token);
+    let link = link.ok_or_else(|| gone(sandbox))?;
     Ok(link.caller)
 }
 
 fn token(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get(HEADER).or_else(|| headers.get(TRAFFIC_HEADER))
+    headers.get(ACCESS_TOKEN).or_else(|| headers.get(TRAFFIC_TOKEN))
 }
 
 /// 401.

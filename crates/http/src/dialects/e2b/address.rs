@@ -5,6 +5,8 @@
 
 use crate::dialects::e2b::user;
 use crate::foundation::error::ApiError;
+use crate::proxy::host_name::TENANT_MARK;
+use crate::proxy::target::parse_port;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, Request, StatusCode, Uri};
 use isolet_sandbox::SandboxId;
@@ -18,8 +20,6 @@ pub(crate) const INTERPRETER_PORT: u16 = 49999;
 
 const ID_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
-/// Precedes the hash of the tenant in the host name of a port.
-const TENANT_MARK: &str = "--t";
 
 /// The data plane that a request is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl DataPlane {
                 .map_err(|_| ApiError::bad_field("E2b-Sandbox-Id", "is not the id of a sandbox"))?;
             let port = match single(headers, PORT_HEADER)? {
                 None => Some(DAEMON_PORT),
-                Some(port) => port.parse().ok().filter(is_own_port),
+                Some(port) => parse_port(port).ok().filter(is_own_port),
             };
             let port = port.ok_or_else(|| {
                 let reason = "must be 49983 or 49999; use the host name of other ports";
@@ -55,8 +55,11 @@ impl DataPlane {
 
     fn of_label(label: &str) -> Option<Self> {
         let (port, id) = label.split_once('-')?;
-        let port = port.parse().ok().filter(is_own_port)?;
-        let id = id.split_once(TENANT_MARK).map_or(id, |(id, _)| id);
+        let port = parse_port(port).ok().filter(is_own_port)?;
+        if id.contains(TENANT_MARK) {
+            // The host name of a program: the access token says which tenant a data plane belongs to.
+            return None;
+        }
         // Host names contain no underscores.
         let id = id.strip_prefix("sb-").map_or_else(|| id.to_owned(), |rest| format!("sb_{rest}"));
         Some(Self { sandbox: SandboxId::parse(&id).ok()?, port, by_host: true })
@@ -131,7 +134,15 @@ mod tests {
         let plane = of("abc", Some("49983")).unwrap().unwrap();
         assert_eq!((plane.sandbox.as_str(), plane.port, plane.by_host), ("abc", 49983, false));
         assert_eq!(of("abc", None).unwrap().unwrap().port, 49983);
-        for (id, port) in [("a/b", "49983"), ("", "49983"), ("a", "80"), ("a", "x"), ("a", "")] {
+        for (id, port) in [
+            ("a/b", "49983"),
+            ("", "49983"),
+            ("a", "80"),
+            ("a", "x"),
+            ("a", ""),
+            ("a", "+49983"),
+            ("a", "049983"),
+        ] {
             assert!(of(id, Some(port)).is_err(), "{id} {port}");
         }
         let mut twice = HeaderMap::new();
@@ -140,9 +151,18 @@ mod tests {
         assert!(DataPlane::of(None, &twice).is_err());
         let label = |label| DataPlane::of(Some(label), &HeaderMap::new()).unwrap();
         assert_eq!(label("49983-abc").unwrap().sandbox.as_str(), "abc");
-        assert_eq!(label("49999-abc--t0123456789abcdef").unwrap().sandbox.as_str(), "abc");
+        assert_eq!(label("49999-abc").unwrap().port, 49999);
         assert_eq!(label("49983-sb-abc").unwrap().sandbox.as_str(), "sb_abc");
-        for other in ["3000-abc", "abc", "49983-", "x-abc"] {
+        for other in [
+            "3000-abc",
+            "abc",
+            "49983-",
+            "x-abc",
+            "+49983-abc",
+            "049983-abc",
+            "49999-abc--t0123456789abcdef",
+            "49983-abc--tx",
+        ] {
             assert_eq!(label(other), None, "{other}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::auth::link_token;
-use crate::auth::port_link::{self, SignedLink};
+use crate::auth::port_link::{self, Purpose, SignedLink};
 use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::Proxied;
@@ -174,7 +174,9 @@ pub(crate) async fn make(
         None => {
             let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
             let caller = caller.clone();
-            let link = SignedLink { caller, sandbox: sandbox.clone(), port, expires_s };
+            let sandbox = sandbox.clone();
+            let purpose = Purpose::Program;
+            let link = SignedLink { purpose, caller, sandbox, port, expires_s };
             link.token(&exposed.secret, &life)
         }
     };
