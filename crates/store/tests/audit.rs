@@ -118,6 +118,42 @@ async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
 
 /// Promises: T19.
 #[tokio::test]
+async fn t17_an_export_that_is_longer_than_its_log_is_refused() {
+    let log = TestAudit::new();
+    log.write(&["a", "b"]).await;
+    let earlier = log.data.path().join("earlier");
+    let directory = log.segments()[0].parent().unwrap().to_owned();
+    copy(&directory, &earlier);
+    log.write(&["a", "b", "a"]).await;
+    let whole = log.lines(None);
+    let part = log.lines(Some("a"));
+    // Somebody puts the log of yesterday back, whose head is signed.
+    fs::remove_dir_all(&directory).unwrap();
+    copy(&earlier, &directory);
+    assert!(log.place().verify("t").unwrap().holds());
+    for expected in [Expected::Now, Expected::Earlier] {
+        let unknown = Finding::Unknown { line: 3, seq: 3, written: 2 };
+        assert_eq!(log.findings(&whole, expected), [unknown]);
+        let unknown = Finding::Unknown { line: 2, seq: 3, written: 2 };
+        assert_eq!(log.findings(&part, expected), [unknown]);
+        assert_eq!(log.findings(&whole[..2], expected), []);
+    }
+    fs::remove_dir_all(&directory).unwrap();
+    let findings = log.findings(&whole, Expected::Now);
+    assert_eq!(findings[0], Finding::Unknown { line: 1, seq: 1, written: 0 });
+    assert!(findings.contains(&Finding::NoHead), "{findings:?}");
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Promises: T19.
+#[tokio::test]
 async fn t17_a_sandboxs_part_of_a_log_is_looked_through_by_itself() {
     let log = TestAudit::new();
     log.write(&["a", "b", "a", "c", "a", "b", "a"]).await;

@@ -54,6 +54,15 @@ pub enum Finding {
         /// The last `seq` that was written.
         written: u64,
     },
+    /// An entry follows the end of the log: the log lost it, or never had it.
+    Unknown {
+        /// Line number in the file, from 1.
+        line: u64,
+        /// The line's own `seq`.
+        seq: u64,
+        /// The last `seq` of the log.
+        written: u64,
+    },
     /// The head, which says where the log begins and ends, is missing or has an invalid signature.
     NoHead,
 }
@@ -76,6 +85,10 @@ impl fmt::Display for Finding {
             Self::Truncated { seq, written } => {
                 write!(f, "the file ends with entry {seq}, but the log continues to entry {written}")
             }
+            Self::Unknown { line, seq, written } => write!(
+                f,
+                "line {line} (entry {seq}) and those behind it are unknown: the log ends with entry {written}"
+            ),
             Self::NoHead => f.write_str(
                 "the file `head`, which says where the log begins and ends, is missing or was changed",
             ),
@@ -176,7 +189,13 @@ pub fn verify(
 ) -> Result<Verdict, Error> {
     let open = File::open(file).map_err(|error| Error::io(file, &error))?;
     let mut check = Check::new(place, tenant, None);
+    // Read before the file: what a running server writes meanwhile is in no export.
+    let head = Head::read(&place.of(tenant), &check.keys);
+    check.known = Some(head.as_ref().map_or(0, |head| head.seq));
     check.read(open, file)?;
+    if head.is_none() {
+        check.verdict.find(Finding::NoHead);
+    }
     // A file with lines of a single sandbox is the export of that sandbox, or of a log that has no others.
     let sandbox = match &check.sandboxes {
         Seen::One(Some(sandbox)) => Some(sandbox.clone()),
@@ -216,6 +235,8 @@ struct Check {
     /// Number of lines so far.
     count: u64,
     first: Option<u64>,
+    /// The last `seq` that the log has; `None`: this is the log itself.
+    known: Option<u64>,
     /// `seq` and `last` of the first line.
     begins: Option<(u64, u64)>,
     /// The highest `seq` so far, and the signature of its line if that was valid.
@@ -233,6 +254,7 @@ impl Check {
             verdict: Verdict::default(),
             count: 0,
             first,
+            known: None,
             begins: None,
             latest: None,
             gaps: Vec::new(),
@@ -259,6 +281,11 @@ impl Check {
         let seq = line.seq;
         self.begins.get_or_insert((seq, line.last));
         self.see(&line);
+        if let Some(written) = self.known.filter(|written| seq > *written) {
+            // Only the first one is named.
+            self.known = None;
+            self.verdict.find(Finding::Unknown { line: count, seq, written });
+        }
         let mut holds = line.holds(self.keys.at(seq), bytes);
         match &self.latest {
             Some((latest, _)) if seq <= *latest => {
