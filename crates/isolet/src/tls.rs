@@ -4,6 +4,7 @@ mod reload;
 
 use anyhow::{Context, Result, anyhow, bail};
 use isolet_peer::tls::watched_files::WatchedFiles;
+use rustix::fs::{Mode, OFlags};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -123,7 +124,13 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     let shown = path.display();
-    let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    // A named pipe would block until something writes to it.
+    let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+    let file = file.with_context(|| format!("cannot read {shown}"))?;
+    if !file.metadata().with_context(|| format!("cannot read {shown}"))?.is_file() {
+        bail!("{shown} is not a regular file");
+    }
     let mut text = Vec::new();
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
     read.with_context(|| format!("cannot read {shown}"))?;

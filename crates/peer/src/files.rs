@@ -1,5 +1,6 @@
 //! The files of a node, how they are read with a limit, and how a file is replaced.
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -46,7 +47,12 @@ impl PeerFiles {
 
 /// Reads a file of limited size. Blocks.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    // A named pipe would block until something writes to it.
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file"));
+    }
     let mut content = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
     if content.len() as u64 > FILE_BYTES_MAX {
@@ -98,6 +104,16 @@ mod tests {
         assert_eq!(read(&path).unwrap(), b"two");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Promises: T21.
+    #[test]
+    fn a_named_pipe_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[test]

@@ -69,3 +69,21 @@ fn an_unusable_pair_is_refused_with_the_file_and_the_reason() {
     assert!(pair.error().contains("key.pem"), "{}", pair.error());
     drop(pair.folder);
 }
+
+/// A reload that opened a named pipe waited for ever, and no later certificate was taken into use.
+///
+/// Promises: T21.
+#[test]
+fn a_named_pipe_at_the_path_of_a_file_is_an_error() {
+    let pair = Pair::new();
+    for path in [&pair.files.certificate, &pair.files.key] {
+        let kept = std::fs::read(path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(pair.error().contains("is not a regular file"), "{}", pair.error());
+        std::fs::remove_file(path).unwrap();
+        std::fs::write(path, kept).unwrap();
+    }
+    assert!(pair.files.load().is_ok());
+}
