@@ -13,6 +13,7 @@ mod switch;
 mod telemetry;
 mod tls;
 mod uid_base;
+mod urls;
 mod webhooks;
 
 use anyhow::{Context, Result, bail};
@@ -263,6 +264,13 @@ impl ServerSettings {
             None => shipped()?.images.and_then(|images| images.aliases).unwrap_or_default(),
         };
         sandboxes.images = images.over(sandboxes.images);
+        let origins = if overrides.origins.is_empty() { file.origins } else { overrides.origins };
+        for origin in &origins {
+            urls::refuse_user("origins", origin, "name only scheme, host and port")?;
+        }
+        for mirror in sandboxes.images.mirrors.values().flatten() {
+            urls::refuse_user("[images.mirrors]", mirror, "name only host and port")?;
+        }
         sandboxes.network = file.network.settings()?;
         sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
         let disk_mib = overrides.default_disk_mib.or(file.limits.disk_mib);
@@ -318,7 +326,7 @@ impl ServerSettings {
         Ok(Self {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
             hosts: if overrides.hosts.is_empty() { file.hosts } else { overrides.hosts },
-            origins: if overrides.origins.is_empty() { file.origins } else { overrides.origins },
+            origins,
             ports_domain,
             tls: overrides.tls.over(of_file)?,
             metrics_listen,

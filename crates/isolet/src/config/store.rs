@@ -1,5 +1,6 @@
 //! The table `[store]`: the object store for copies of snapshots.
 
+use super::urls::refuse_user;
 use anyhow::{Result, bail};
 use isolet_repository::StoreSettings;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,14 @@ impl StoreFile {
         };
         if !["s3", "gs", "az", "file"].contains(&scheme) {
             bail!("[store] url begins with s3://, gs://, az:// or file://, not with {scheme}://");
+        }
+        let instead = "use the environment or `credentials_file`";
+        refuse_user("[store] url", &self.url, instead)?;
+        if self.url.contains('?') {
+            bail!("[store] url has a query, which may be a secret; {instead}");
+        }
+        for (name, value) in &self.options {
+            refuse_user(&format!("[store.options] {name}"), value, instead)?;
         }
         let secret = |name: &&String| {
             let name = name.to_ascii_lowercase();
@@ -88,6 +97,9 @@ mod tests {
             "url = \"http://a\"",
             "url = \"s3://a\"\nkey_file = \"relative\"",
             "url = \"s3://a\"\n[options]\naws_secret_access_key = \"SECRET\"",
+            "url = \"s3://u:SECRET@a\"",
+            "url = \"az://a/b?sig=SECRET\"",
+            "url = \"s3://a\"\n[options]\nendpoint = \"http://u:SECRET@a\"",
         ] {
             let refused = settings(bad).unwrap_err().to_string();
             assert!(!refused.contains("SECRET"), "{refused}");

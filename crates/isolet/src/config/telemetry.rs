@@ -1,5 +1,6 @@
 //! The table `[telemetry]`: where traces go.
 
+use super::urls::refuse_user;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ impl TelemetryFile {
             std::path::absolute(&path).with_context(|| format!("{} is not a path", path.display()))
         });
         let endpoint = endpoint.or(self.otlp_endpoint);
+        if let Some(endpoint) = &endpoint {
+            refuse_user("[telemetry] otlp_endpoint", endpoint, "use otlp_headers_file")?;
+        }
         Ok(TelemetrySettings {
             otlp_endpoint: endpoint.filter(|endpoint| !endpoint.is_empty()),
             otlp_headers_file: headers.transpose()?,
@@ -81,6 +85,19 @@ mod tests {
         let given = settings(of_file, Some("http://b")).unwrap();
         assert_eq!(given.otlp_endpoint.as_deref(), Some("http://b"));
         assert_eq!(settings(of_file, Some("")).unwrap().otlp_endpoint, None, "a flag turns it off");
+    }
+
+    #[test]
+    fn an_endpoint_has_no_password() {
+        for (file, given) in
+            [("otlp_endpoint = \"http://u:hush@a\"", None), ("", Some("http://u:hush@a"))]
+        {
+            let refused = settings(file, given).unwrap_err().to_string();
+            assert!(
+                refused.contains("otlp_headers_file") && !refused.contains("hush"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
