@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tracing::debug;
 
 /// How long an attempt may take, from resolving to the end of the answer.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
@@ -40,10 +41,10 @@ const USER_AGENT: &str = concat!("isolet/", env!("CARGO_PKG_VERSION"));
 /// Why a receiver has not answered.
 #[derive(Debug, thiserror::Error)]
 enum SendError {
-    #[error("{host} has the address of a network that is closed ({reason})")]
-    Closed { host: String, reason: &'static str },
-    #[error("{0} cannot be resolved")]
-    Unresolved(String),
+    /// One error for names without an address and for those with closed ones: a tenant cannot find out
+    /// which names of the operator's network exist.
+    #[error("{0} has no address that the server may connect to")]
+    NoAddress(String),
     #[error("cannot connect to {host}: {error}")]
     Connect { host: String, error: io::Error },
     #[error("TLS with {host} failed: {error}")]
@@ -122,11 +123,12 @@ impl Sender {
         let host = url.host();
         let found = lookup_host((host, url.port())).await;
         let found: Vec<SocketAddr> =
-            found.map_err(|_| SendError::Unresolved(host.to_owned()))?.collect();
-        let mut failed = SendError::Unresolved(host.to_owned());
+            found.map_err(|_| SendError::NoAddress(host.to_owned()))?.collect();
+        let mut failed = SendError::NoAddress(host.to_owned());
         for address in found.into_iter().take(ADDRESSES_MAX) {
             if let Some(reason) = self.addresses.closed_here(address) {
-                failed = SendError::Closed { host: host.to_owned(), reason };
+                // For the operator alone.
+                debug!(host, %address, reason, "address of a webhook is closed");
                 continue;
             }
             let error = match timeout(CONNECT, TcpStream::connect(address)).await {
@@ -214,5 +216,28 @@ async fn drop_body(response: Response<Incoming>) {
             Some(Ok(frame)) => read += frame.data_ref().map_or(0, Bytes::len),
             _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn error(host: &str) -> String {
+        let url = TargetUrl::parse(&format!("http://{host}:9/")).unwrap();
+        let message = Message::test("test_1".to_owned(), "t", "w", 0);
+        let attempt =
+            Attempt { url: &url, message: &message, timestamp: 0, signatures: String::new() };
+        let result = Sender::new(AddressRules::default()).send(attempt).await;
+        assert_eq!(result.status, None);
+        result.error.unwrap().replace(host, "HOST")
+    }
+
+    /// Promises: WH4.
+    #[tokio::test]
+    async fn a_name_with_a_closed_address_is_answered_like_one_without() {
+        // No name server is asked for either of them.
+        let unknown = format!("{}.example", "x".repeat(64));
+        assert_eq!(error("localhost").await, error(&unknown).await);
     }
 }
