@@ -10,6 +10,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use tracing::debug;
 
 /// Hosts that may have private addresses: `name` or `name:port`.
 #[derive(Debug, Clone, Default)]
@@ -60,12 +61,17 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let named = self.0.has_name(name.as_str());
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let found: Vec<SocketAddr> =
-                found.filter(|address| named || public(address.ip())).collect();
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await;
+            if named {
+                return Ok(Box::new(found?.collect::<Vec<_>>().into_iter()) as Addrs);
+            }
+            // One error, so that a tenant cannot find out which names of the operator's network exist.
+            let found = found.inspect_err(|error| debug!(%error, ?name, "registry not resolved"));
+            let found = found.into_iter().flatten();
+            let found: Vec<SocketAddr> = found.filter(|address| public(address.ip())).collect();
             if found.is_empty() {
                 return Err(
-                    "it has no public address; add it to `registries` in [images] to allow it"
+                    "it has no public address; add it to `registries` in [images] if it is one of yours"
                         .into(),
                 );
             }
@@ -133,5 +139,19 @@ mod tests {
         ] {
             assert!(!check(url), "{url}");
         }
+    }
+
+    /// Promises: A7.
+    #[tokio::test]
+    async fn a_name_with_a_private_address_is_answered_like_one_without() {
+        let resolver = GuardedResolver(AllowedHosts::default());
+        // No name server is asked for either of them.
+        let unknown = format!("{}.example", "x".repeat(64));
+        let mut said = Vec::new();
+        for name in ["localhost", &unknown] {
+            let refused = resolver.resolve(name.parse::<Name>().unwrap()).await.err();
+            said.push(refused.unwrap().to_string());
+        }
+        assert_eq!(said[0], said[1]);
     }
 }
