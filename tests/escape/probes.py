@@ -189,7 +189,7 @@ attempt("write the agent", lambda: opened("/proc/1/exe", W))
 attempt("become the agent's user", lambda: os.setresuid(65535, 65535, 65535) if os.getuid() == 0 else call(117, 65535, 65535, 65535))
 
 # E21: /proc and /sys
-for path in ["kcore", "kmsg", "kallsyms", "keys", "timer_list", "sched_debug", "interrupts", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo"]:
+for path in ["kcore", "kmsg", "kallsyms", "keys", "timer_list", "sched_debug", "interrupts", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo", "diskstats", "partitions", "swaps", "mdstat"]:
     attempt("read /proc/" + path, lambda path=path: "%d bytes" % len(os.read(os.open("/proc/" + path, R | os.O_NONBLOCK), 4096)))
 for path in ["firmware", "kernel/debug", "kernel/tracing", "kernel/security", "fs/bpf", "power", "module", "class/dmi", "kernel/uevent_helper", "block"]:
     attempt("see /sys/" + path, lambda path=path: "ok" if os.listdir("/sys/" + path) else "empty")

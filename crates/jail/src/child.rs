@@ -19,10 +19,12 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Files of `/proc` that any user may read and a tenant has no use for. Others of the kind
+/// Files of `/proc` that any user may read and a tenant has no use for: some name the host's disks and
+/// count what all tenants read and write. Others of the kind
 /// (`kcore`, `kmsg`, `sysrq-trigger`, `timer_list`, …) belong to the host's root, which no id
 /// inside maps to.
-const MASKED: &[&str] = &["interrupts", "kallsyms", "keys"];
+const MASKED: &[&str] =
+    &["diskstats", "interrupts", "kallsyms", "keys", "mdstat", "partitions", "swaps"];
 
 /// Terminals that all sessions of a sandbox without a scope share: 32 that the API opens
 /// (`TERMINALS_MAX` of the agent), and as many that programs such as tmux and script open.
