@@ -5,11 +5,12 @@ import { useEffect, useLayoutEffect } from "preact/hooks";
 import { Footer } from "./frame/footer";
 import { Header } from "./frame/header";
 import { ServerLost } from "./frame/lost";
+import { OtherKey } from "./frame/other-key";
 import { client } from "./lib/api";
 import { streamState as events } from "./lib/events";
 import { awaitsKey } from "./lib/handover";
 import { bind } from "./lib/keys";
-import { key, signOut } from "./lib/key";
+import { key, offered, signOut } from "./lib/key";
 import { go, PAGES, route, type Route } from "./lib/route";
 import { AuditPage } from "./pages/audit/page";
 import { EventsPage } from "./pages/events/page";
@@ -19,7 +20,7 @@ import { Login, refused } from "./pages/login";
 import { openCreate } from "./pages/sandboxes/create";
 import { Sandboxes } from "./pages/sandboxes/list";
 import { SnapshotsPage } from "./pages/snapshots/page";
-import { Dialogs } from "./parts/dialog";
+import { Dialogs, openDialog } from "./parts/dialog";
 import { openHelp } from "./parts/help";
 import { Notices } from "./parts/notices";
 import { openPalette } from "./parts/palette";
@@ -39,6 +40,7 @@ export function App(): JSX.Element | null {
       }),
     [],
   );
+  useEffect(() => offered.subscribe((secret) => secret !== undefined && openDialog(() => <OtherKey />)), []);
   if (!client.value) {
     if (awaitsKey.value) return null;
     return (

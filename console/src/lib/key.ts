@@ -4,6 +4,9 @@ import { signal } from "@preact/signals";
 
 const NAME = "isolet.key";
 
+/** Key of an address that was opened while another key is in use, until the user decides between them. */
+export const offered = signal<string | undefined>(undefined);
+
 /** Current key; `undefined` when signed out. */
 export const key = signal<string | undefined>(initialKey());
 
@@ -18,10 +21,14 @@ function stored(store: Storage): string | undefined {
   }
 }
 
-/** Prefer a key in the URL fragment, and remove it from the address bar at once. */
+/**
+ * Use a key in the URL fragment, and remove it from the address bar at once. Such an address may come from
+ * anybody, so it replaces no other key unless the user agrees.
+ */
 function initialKey(): string | undefined {
+  const known = stored(sessionStorage) ?? stored(localStorage);
   const fragment = /^#(?:.*&)?key=([^&]+)/.exec(location.hash)?.[1];
-  if (fragment === undefined) return stored(sessionStorage) ?? stored(localStorage);
+  if (fragment === undefined) return known;
   history.replaceState(null, "", location.pathname + location.search);
   let secret = fragment;
   try {
@@ -29,8 +36,18 @@ function initialKey(): string | undefined {
   } catch {
     // Not percent-encoded.
   }
+  if (known !== undefined && known !== secret) {
+    offered.value = secret;
+    return known;
+  }
   sessionStorage.setItem(NAME, secret);
   return secret;
+}
+
+/** Use the key of the address that was opened. */
+export function acceptOffered(): void {
+  if (offered.value !== undefined) signInHere(offered.value);
+  offered.value = undefined;
 }
 
 /** Use the key of another tab of this console, in this tab. */
@@ -53,12 +70,13 @@ export function setRemembered(remember: boolean, secret = key.value): void {
   remembered.value = remember;
 }
 
-/** Remove the key. */
+/** Remove the key. If the user was just asked about another one, that is used. */
 export function signOut(): void {
   sessionStorage.removeItem(NAME);
   localStorage.removeItem(NAME);
   remembered.value = false;
-  key.value = undefined;
+  if (offered.value === undefined) key.value = undefined;
+  else acceptOffered();
 }
 
 // The user opened a link with another key in this tab.

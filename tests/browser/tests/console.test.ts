@@ -45,6 +45,45 @@ test("a key that is no longer valid leads back to the login page", async ({ cons
   await expect(page.getByLabel("API key")).toBeVisible();
 });
 
+// An address with a key of another tenant signed the console over, silently: what the user typed next
+// belonged to that tenant.
+// Promises: C1.
+test("an address with another key replaces the key in use only if the user agrees", async ({ console }) => {
+  const { page, server } = console;
+  await console.open();
+  const other = await console.newKey({ read_only: true });
+  const used = (): Promise<string | null> => page.evaluate(() => sessionStorage.getItem("isolet.key"));
+  for (const open of [
+    (url: string) => page.goto(url),
+    async (url: string) => {
+      await page.goto("about:blank");
+      await page.goto(url);
+    },
+  ]) {
+    await open(`${server.url}/#key=${other.secret}`);
+    const dialog = page.getByRole("dialog");
+    await expect(dialog).toContainText("for the tenant default");
+    await console.accessible("the question about another key");
+    expect(page.url()).not.toContain(other.secret);
+    expect(await used()).toBe(server.key);
+    await console.button("Cancel").click();
+    await expect(dialog).toBeHidden();
+    expect(await used()).toBe(server.key);
+    await page.reload();
+    await expect(page.locator(".health.good")).toBeVisible();
+    await expect(dialog).toBeHidden();
+    expect(await used()).toBe(server.key);
+  }
+  // The own key asks nothing.
+  await page.goto(`${server.url}/#key=${server.key}`);
+  await expect(page.locator(".health.good")).toBeVisible();
+  await expect(page.getByRole("dialog")).toBeHidden();
+  await page.goto(`${server.url}/#key=${other.secret}`);
+  await console.button("Use the other key").click();
+  await expect.poll(used).toBe(other.secret);
+  await expect(page.locator(".health.good")).toBeVisible();
+});
+
 // Promises: C2.
 test("sandboxes are made, come and go as they do on the server, and are found by a few letters", async ({ console }) => {
   const { page } = console;
