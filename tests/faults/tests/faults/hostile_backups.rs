@@ -45,6 +45,37 @@ fn a_file_with_a_lease_is_left_out_alone_and_named() {
     server.healthy();
 }
 
+/// A sandbox from a template on the host's programs has the layer `host`, which no backup accepted: any tenant
+/// stopped all backups.
+///
+/// Promises: F48.
+#[test]
+fn a_sandbox_from_a_template_of_the_host_is_backed_up_with_the_others() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.exec("echo tool >/usr/local/bin/tool; echo acked >/workspace/f");
+    sandbox.post("/snapshots", &json!({"name": "ready"})).expect(201);
+    let image = json!({"snapshot": "ready", "name": "tools"});
+    server.http().post("/v1/images", &image).expect(201);
+    let other = server.sandbox_with(&json!({"image": "tools"}));
+    other.exec("echo own >/workspace/own");
+    let folder = tempfile::tempdir().expect("a directory");
+    let target = folder.path().join("backup");
+    let text = target.to_str().expect("text");
+    succeeds(&run(&server, &["backup", text]));
+    assert_eq!(manifest(&target)["left_out"], json!([]));
+    succeeds(&run(&server, &["backup", "--verify", text]));
+    let data = folder.path().join("data");
+    succeeds(&run(&server, &["restore", text, "--data-dir", data.to_str().expect("text")]));
+    let about = manifest(&target);
+    let all = about["sandboxes"].as_array().expect("a list");
+    let own = all.iter().find(|one| one["id"].as_str() == Some(&other.id)).expect("the sandbox");
+    let files = data.join("sandboxes").join(own["name"].as_str().expect("text"));
+    assert_eq!(fs::read_to_string(files.join("workspace/own")).expect("reads"), "own\n");
+    assert_eq!(fs::read_to_string(files.join("workspace/f")).expect("reads"), "acked\n");
+    server.healthy();
+}
+
 fn copy(from: &Path, to: &Path) {
     let done = std::process::Command::new("cp").arg("-a").args([from, to]).status();
     assert!(done.is_ok_and(|status| status.success()));
