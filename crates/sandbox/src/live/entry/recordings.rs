@@ -9,6 +9,7 @@ use crate::model::error::Error;
 use crate::model::ids::SessionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -164,6 +165,8 @@ fn list(folder: &Path) -> io::Result<Vec<Recording>> {
         let path = entry.path();
         if path.extension().is_some_and(|kind| kind == "json")
             && let Ok(about) = note(&path)
+            // The id becomes a path again, and the file may come from a forged backup.
+            && path.file_stem() == Some(OsStr::new(&about.id))
         {
             all.push(about);
         }
@@ -241,6 +244,20 @@ mod tests {
         let ended = note(1_146, Some(2_000));
         assert_eq!(ended.clone().known_with(Some(growing)), ended);
         assert_eq!(ended.clone().known_with(None), ended);
+    }
+
+    /// Promises: F51.
+    #[test]
+    fn a_description_with_the_id_of_another_file_is_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        for id in ["r", "../../../etc/victim", "/etc/victim", "other"] {
+            let text = serde_json::to_vec(&Recording { id: id.into(), ..note(1, None) }).unwrap();
+            let name = if id == "r" { "r" } else { "forged" };
+            fs::write(folder.path().join(format!("{name}.json")), text).unwrap();
+            let listed: Vec<String> =
+                list(folder.path()).unwrap().into_iter().map(|one| one.id).collect();
+            assert_eq!(listed, ["r"], "{id}");
+        }
     }
 
     #[test]
