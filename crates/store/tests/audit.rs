@@ -127,7 +127,7 @@ async fn t17_an_export_that_is_longer_than_its_log_is_refused() {
     log.write(&["a", "b", "a"]).await;
     let whole = log.lines(None);
     let part = log.lines(Some("a"));
-    // Somebody puts the log of yesterday back, whose head is signed.
+    // An attacker puts the log of yesterday back, whose head is signed.
     fs::remove_dir_all(&directory).unwrap();
     copy(&earlier, &directory);
     assert!(log.place().verify("t").unwrap().holds());

@@ -189,7 +189,7 @@ pub fn verify(
 ) -> Result<Verdict, Error> {
     let open = File::open(file).map_err(|error| Error::io(file, &error))?;
     let mut check = Check::new(place, tenant, None);
-    // Read before the file: what a running server writes meanwhile is in no export.
+    // Read before the file: what a server writes during the verification is in no export.
     let head = Head::read(&place.of(tenant), &check.keys);
     check.known = Some(head.as_ref().map_or(0, |head| head.seq));
     check.read(open, file)?;

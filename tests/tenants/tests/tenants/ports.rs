@@ -79,8 +79,8 @@ fn a_port_has_its_own_host_name_that_a_signed_url_opens() {
     assert!(!log.contains(token), "no token is written down");
 }
 
-/// Port 49983 stands for the data plane of E2B, whose access token was a link to that port: whoever had
-/// a link ran programs as root.
+/// Port 49983 stands for the data plane of E2B, whose access token was a link to that port: a client
+/// with a link ran programs as root.
 ///
 /// Promises: O10.
 #[test]
