@@ -7,7 +7,7 @@
 
 use crate::auth::caller::Caller;
 use crate::auth::link_token;
-use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
+use crate::auth::not_found_limiter::{Network, NotFoundLimiter};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::Peer;
 use axum::http::StatusCode;
@@ -16,7 +16,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 use sha2::{Digest, Sha256};
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 
@@ -147,11 +146,11 @@ pub(crate) fn unverified(token: &str) -> Option<SignedLink> {
 }
 
 /// Checks the token of a link, signed or chosen by a client, and returns what it grants access to
-/// now. An address that has sent too many wrong tokens of the second kind is refused before its token is
-/// looked at, so that a right guess does not help it.
+/// now. A right token is always accepted. Wrong ones of the second kind count against the address of
+/// the client.
 ///
 /// # Errors
-/// 429.
+/// 429 for a wrong token of an address that has sent too many.
 pub(crate) fn verify(
     service: &Service,
     guesses: &NotFoundLimiter,
@@ -162,13 +161,9 @@ pub(crate) fn verify(
     if signed.is_some() || !link_token::is_chosen(token) {
         return Ok(signed);
     }
-    let address = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-    let client = Requester::Address(address);
-    let now = Instant::now();
-    guesses.check(&client, now)?;
     let link = link_token::verify(service, token);
     if link.is_none() {
-        guesses.record(client, now);
+        guesses.record_wrong(Network::of_client(client), Instant::now())?;
     }
     Ok(link)
 }

@@ -4,7 +4,7 @@
 use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::caller::Caller;
-use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
+use crate::auth::not_found_limiter::{Network, NotFoundLimiter};
 use crate::auth::port_link;
 use crate::fleet::Whereabouts;
 use crate::fleet::joined::JoinedFleet;
@@ -20,8 +20,6 @@ use crate::proxy::{host_name, port_host};
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use isolet_sandbox::{SandboxId, TenantId};
-use std::net::{IpAddr, Ipv4Addr};
-use std::time::Instant;
 
 /// What a request to a port needs besides the fleet.
 pub(crate) struct LinkRequests<'a> {
@@ -42,7 +40,7 @@ impl LinkRequests<'_> {
     /// A request below a link's own path.
     ///
     /// # Errors
-    /// 429 after too many requests with invalid links, and errors of the fleet.
+    /// Those of the fleet.
     pub(crate) async fn by_path(&self, request: Request<Body>) -> Result<LinkAnswer, ApiError> {
         let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
         let Some(link) = port_link::unverified(token) else {
@@ -103,13 +101,17 @@ impl LinkRequests<'_> {
         request: Request<Body>,
     ) -> Result<LinkAnswer, ApiError> {
         let fleet = &*self.joined.fleet;
-        if caller.is_none() && fleet.known(tenant, sandbox).is_none() {
-            // Anyone can send a link for any sandbox, and each would be looked up.
-            let address = request.extensions().get::<Peer>().map(|peer| peer.0);
-            let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-            self.not_found.check(&Requester::Address(address), Instant::now())?;
-        }
+        // Anyone can send a link for any sandbox, and each would be looked up.
+        let is_unproven = caller.is_none() && fleet.known(tenant, sandbox).is_none();
+        let turn = match is_unproven {
+            true => {
+                let network = Network::of_client(request.extensions().get::<Peer>());
+                self.not_found.lookup_turn(network).await
+            }
+            false => None,
+        };
         let Settled { owner, .. } = settled_owner(fleet, tenant, sandbox).await?;
+        drop(turn);
         let Whereabouts::There { peer, epoch } = owner else {
             return Ok(LinkAnswer::Here(request));
         };

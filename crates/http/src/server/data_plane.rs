@@ -2,20 +2,17 @@
 //! URL, grants access to one sandbox, and no key is needed.
 
 use crate::auth::caller::Caller;
-use crate::auth::not_found_limiter::Requester;
 use crate::auth::origin::{self, Arrival};
 use crate::dialects::e2b::access_token;
 use crate::dialects::e2b::address::DataPlane;
 use crate::dialects::e2b::error::E2bError;
 use crate::forwarding::links::LinkAnswer;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::Peer;
 use crate::foundation::trace;
 use crate::server::request::{Shared, links, refuse_reserved};
 use axum::body::Body;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse;
-use std::time::Instant;
 use tower::ServiceExt;
 
 /// Answers a request. Returns no caller: what such a client cannot find is a file or a process, and
@@ -49,9 +46,6 @@ async fn respond(
                 LinkAnswer::Elsewhere(response, _) => return Ok(response),
             };
         }
-    }
-    if let Some(Peer(address)) = request.extensions().get() {
-        shared.not_found.check(&Requester::Address(*address), Instant::now())?;
     }
     let service = &shared.app.service;
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());

@@ -4,7 +4,7 @@
 use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::caller::Caller;
-use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
+use crate::auth::not_found_limiter::{Network, NotFoundLimiter, Requester};
 use crate::auth::origin::{self, Arrival, ServerNames};
 use crate::auth::port_link::{self, SignedLink};
 use crate::auth::route_access::RouteAccess;
@@ -157,7 +157,8 @@ fn loggable_path(uri: &Uri) -> String {
     uri.path().to_owned()
 }
 
-/// Counts a 401 or 404 answer. Above the limit, refuses requests with unknown keys from an address.
+/// Counts a 401 or 404 answer. A wrong credential of an address above the limit is refused with 429,
+/// and only here, after it was checked.
 fn check_not_found_limit(
     shared: &Shared,
     address: IpAddr,
@@ -165,19 +166,16 @@ fn check_not_found_limit(
     requester: Option<Caller>,
 ) -> Result<(), ApiError> {
     let now = Instant::now();
-    let requester = match requester {
-        Some(caller) => Requester::of(&caller),
-        None if status == StatusCode::UNAUTHORIZED => {
-            let requester = Requester::Address(address);
-            shared.not_found.check(&requester, now)?;
-            requester
+    match (requester, status) {
+        (Some(caller), StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED) => {
+            shared.not_found.record(Requester::of(&caller), now);
+            Ok(())
         }
-        None => return Ok(()),
-    };
-    if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED) {
-        shared.not_found.record(requester, now);
+        (None, StatusCode::UNAUTHORIZED) => {
+            shared.not_found.record_wrong(Network::of(address), now)
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Answers a request to the host name of a port. Also returns the caller when the request has a key.
@@ -247,11 +245,11 @@ async fn prepare(
     };
     // A page of another site must not use up a ticket.
     origin::check(&shared.names, at, uri, headers)?;
-    if let Some(Peer(address)) = request.extensions().get() {
-        // Anyone can send a ticket, and the other node is asked for each.
-        shared.not_found.check(&Requester::Address(*address), Instant::now())?;
-    }
+    // Anyone can send a ticket, and the other node is asked for each.
+    let network = Network::of_client(request.extensions().get());
+    let turn = shared.not_found.lookup_turn(network).await;
     let caller = ticket.redeem(joined).await?;
+    drop(turn);
     Ok(Prepared::Local(request, Some(Box::new(caller))))
 }
 
@@ -321,9 +319,6 @@ fn admit(
         return Ok(Admission::Public);
     }
     if access == RouteAccess::SignedUpload {
-        if let Some(Peer(address)) = request.extensions().get() {
-            shared.not_found.check(&Requester::Address(*address), Instant::now())?;
-        }
         return templates::authenticate(&shared.app, uri).map(Admission::Key);
     }
     let caller = match redeemed {

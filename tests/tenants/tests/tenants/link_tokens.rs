@@ -188,10 +188,11 @@ fn a_chosen_token_opens_the_host_name_of_its_port() {
     elsewhere.get(&format!("/echo?isolet-token={token}")).expect(401);
 }
 
-/// A right guess does not help an address that has guessed too often.
-/// Promises: O14.
+/// The right token is answered at an address that has guessed too often, because other clients may have
+/// the same address.
+/// Promises: O14, T30.
 #[test]
-fn tokens_cannot_be_found_by_trial() {
+fn t20_an_address_that_guesses_tokens_is_refused_and_the_right_token_is_not() {
     let server = Server::start();
     let sandbox = guest(server.http());
     let token = link(&sandbox, &chosen(TOKEN))["token"].as_str().expect("a token").to_owned();
@@ -205,8 +206,7 @@ fn tokens_cannot_be_found_by_trial() {
         refused = (0..150).find(|n| guess(*n) == 429);
     }
     assert!(refused.is_some_and(|n| (50..=100).contains(&n)), "{refused:?}");
-    assert_eq!(opened(&server, &token), 429, "also the right one, for some seconds");
-    // Signed links and keys are not concerned.
+    assert_eq!(opened(&server, &token), 200);
     let signed = link(&sandbox, &json!({"port": 8000}))["token"].as_str().expect("one").to_owned();
     assert_eq!(opened(&server, &signed), 200);
 }

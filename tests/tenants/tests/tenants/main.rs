@@ -19,6 +19,7 @@ mod raw_http;
 mod raw_socket;
 mod raw_terminal;
 mod snapshots;
+mod strangers;
 mod tenant_isolation;
 mod tickets;
 mod tls;
