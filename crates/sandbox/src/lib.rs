@@ -31,9 +31,9 @@ pub use isolet_jail::{Ended, SLOTS as SANDBOXES_MAX};
 pub use isolet_repository as repository;
 pub use isolet_storage as storage;
 pub use isolet_store::keys::{
-    Grant, Key, KeyFormat, Keys, NewKey, count_valid as count_valid_keys,
+    Delegation, Grant, Key, KeyFormat, KeyLimits, Keys, NewKey, count_valid as count_valid_keys,
 };
-pub use isolet_store::{KeyDigest, audit, check_format, check_or_write_format};
+pub use isolet_store::{Error as KeyError, KeyDigest, audit, check_format, check_or_write_format};
 pub use lifecycle::recover::lock;
 pub use lifecycle::teardown::teardown;
 pub use live::snapshot_store::{Transfer, TransferEnd};

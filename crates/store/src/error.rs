@@ -110,6 +110,21 @@ pub enum Error {
         /// The kernel's error message.
         reason: String,
     },
+    /// The tenant has too many valid keys.
+    #[error("the tenant has {most} keys, which is the most")]
+    TooManyKeys {
+        /// The limit.
+        most: usize,
+    },
+    /// The tenant has too many keys with those that ended within a day.
+    #[error("the tenant has {most} keys with those that ended within a day, which is the most")]
+    TooManyRecentKeys {
+        /// The limit.
+        most: usize,
+    },
+    /// The key that creates another one was revoked or has expired.
+    #[error("the key that creates the new key was revoked or has expired")]
+    CreatorEnded,
     /// A field is invalid.
     #[error("{0}")]
     Bad(&'static str),

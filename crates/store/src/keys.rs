@@ -1,24 +1,36 @@
 //! API keys, of which only the SHA-256 digest is stored.
+//!
+//! Every request reads a key, so reading never waits for a disk. There are two connections to the
+//! records. The writer's is locked during a write and its `fsync`; the reader's only while it asks
+//! SQLite whether anything was committed, and reads the keys that were added or revoked since (each
+//! such change has a number of its own, the column `changed`). All keys are in memory.
 
+mod delegation;
+mod known;
 mod replicated;
 
 use crate::error::Error;
 use crate::key_digest::KeyDigest;
 use crate::records::apply;
-use crate::schema;
+use crate::schema::{self, NEXT_CHANGE};
 use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
+pub use delegation::{Delegation, KeyLimits};
 use isolet_clock::now_ms;
+use known::KnownKeys;
 pub use replicated::{KeyRecord, MergedKeys};
-use rusqlite::{Connection, OpenFlags, params};
-use std::collections::HashMap;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 use tracing::warn;
 
 /// Maximum length of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 200;
+
+/// How long the record of a key that has ended stays, in ms. Longer than a fleet keeps the record of an
+/// expired key, so that no other node adds it again.
+const ENDED_KEPT_MS: i64 = 8 * 86_400_000;
 
 /// What a key allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,10 +114,40 @@ impl Key {
 }
 
 /// The keys of a data directory. Several processes may open it: keys that one adds or revokes are known
-/// to the others at their next call. Clones share one connection.
+/// to the others at their next call. Clones share their connections.
 #[derive(Clone)]
 pub struct Keys {
-    cache: Arc<Mutex<KeyCache>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The file of the records.
+    file: PathBuf,
+    /// Never held while anything is read from or written to a disk.
+    known: RwLock<KnownKeys>,
+    /// Taken after `writer` where both are.
+    reader: Mutex<Reader>,
+    writer: Mutex<Writer>,
+    /// Modification time of the file of tombstones at the last [`Keys::reload`].
+    reloaded: Mutex<Option<SystemTime>>,
+}
+
+/// A connection that only reads.
+struct Reader {
+    connection: Connection,
+    /// SQLite's counter of commits by other connections.
+    version: i64,
+    /// The highest number of a change that was read.
+    changed: i64,
+}
+
+/// A connection that writes.
+struct Writer {
+    connection: Connection,
+    /// Keys that were revoked while the disk was full.
+    revoked: Tombstones,
+    /// Modification time of the file of `revoked` when it was read.
+    written: Option<SystemTime>,
 }
 
 /// Counts the keys that are neither revoked nor expired, and migrates nothing. Blocks.
@@ -124,28 +166,6 @@ pub fn count_valid(file: &Path) -> Result<u64, Error> {
     Ok(count.unsigned_abs())
 }
 
-/// A key, with its last use in the records.
-struct CachedKey {
-    key: Key,
-    recorded_use_ms: Option<i64>,
-}
-
-/// A connection to the records, and the keys that it last read.
-struct KeyCache {
-    connection: Connection,
-    /// SQLite's counter of commits by other connections. Once it changes, the keys are read again.
-    version: i64,
-    /// Changes whenever a key was added or revoked; see [`Keys::generation`].
-    generation: u64,
-    by_hash: HashMap<KeyDigest, CachedKey>,
-    /// The file of the records.
-    file: PathBuf,
-    /// Keys that were revoked while the disk was full.
-    revoked: Tombstones,
-    /// Modification time of the file of `revoked` at the last [`Keys::reload`].
-    written: Option<SystemTime>,
-}
-
 const COLUMNS: &str =
     "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms, used_ms";
 
@@ -156,21 +176,26 @@ impl Keys {
     /// [`Error`].
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file)?;
-        let mut cache = KeyCache {
-            connection,
-            version: -1,
-            generation: 0,
-            by_hash: HashMap::new(),
-            file: file.to_owned(),
-            revoked: Tombstones::open(file, KEY_RESERVE)?,
-            written: None,
-        };
-        cache.written = cache.written_now();
+        let reader = Reader { connection: schema::open_to_read(file)?, version: -1, changed: -1 };
+        let revoked = Tombstones::open(file, KEY_RESERVE)?;
+        let written = modified(revoked.path());
+        let mut writer = Writer { connection, revoked, written };
         // On a full disk, the tombstones alone revoke these keys.
-        if let Err(Error::Unsynced) = cache.apply_pending() {
+        if let Err(Error::Unsynced) = writer.apply_pending() {
             return Err(Error::Unsynced);
         }
-        Ok(Self { cache: Arc::new(Mutex::new(cache)) })
+        let tombstones: Vec<Removal> = writer.revoked.all().cloned().collect();
+        let shared = Shared {
+            file: file.to_owned(),
+            known: RwLock::default(),
+            reader: Mutex::new(reader),
+            writer: Mutex::new(writer),
+            reloaded: Mutex::new(written),
+        };
+        let keys = Self { shared: Arc::new(shared) };
+        keys.refresh()?;
+        keys.known_mut().revoke_all(&tombstones, now_ms());
+        Ok(keys)
     }
 
     /// Creates a key; only this call returns the secret. Blocks.
@@ -178,11 +203,35 @@ impl Keys {
     /// # Errors
     /// [`Error`]; [`Error::Bad`] for a label that is too long.
     pub fn add(&self, new: &NewKey) -> Result<(Key, String), Error> {
+        self.insert(new, None)
+    }
+
+    /// Creates a key on behalf of another key. The limits and the validity of the other key are checked
+    /// in the transaction that adds the key: no concurrent call exceeds a limit, and a key that is
+    /// revoked at the same time either has created the new key before, or creates none. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::TooManyKeys`], [`Error::TooManyRecentKeys`], [`Error::CreatorEnded`], and those of
+    /// [`Keys::add`].
+    pub fn add_delegated(
+        &self,
+        new: &NewKey,
+        delegation: &Delegation,
+    ) -> Result<(Key, String), Error> {
+        self.insert(new, Some(delegation))
+    }
+
+    fn insert(
+        &self,
+        new: &NewKey,
+        delegation: Option<&Delegation>,
+    ) -> Result<(Key, String), Error> {
         if new.label.len() > LABEL_BYTES_MAX || new.tenant.is_empty() {
             return Err(Error::Bad("a key needs a tenant, and a label of at most 200 bytes"));
         }
         let id = format!("key_{}", random_digits::<8>());
         let secret = new.format.random();
+        let mut writer = self.writer();
         let key = Key {
             id,
             tenant: new.tenant.clone(),
@@ -193,10 +242,20 @@ impl Keys {
             revoked_at_ms: None,
             last_used_at_ms: None,
         };
-        let mut cache = self.lock();
-        cache.connection.execute(
+        let transaction =
+            writer.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if let Some(delegation) = delegation {
+            // A revocation on a full disk is not in the table.
+            let creator = delegation.creator.as_deref();
+            if creator.is_some_and(|id| !self.known().is_valid(id)) {
+                return Err(Error::CreatorEnded);
+            }
+            delegation.check(&transaction, &key)?;
+        }
+        transaction.execute(
             &format!(
-                "INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL)"
+                "INSERT INTO keys ({COLUMNS}, changed) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL, {NEXT_CHANGE})"
             ),
             params![
                 KeyDigest::of(&secret).bytes(),
@@ -208,18 +267,34 @@ impl Keys {
                 key.expires_at_ms
             ],
         )?;
-        cache.read()?;
+        transaction.commit()?;
+        drop(writer);
+        self.refresh()?;
         Ok((key, secret))
     }
 
-    /// All keys, including revoked ones, the oldest first. Blocks.
+    /// All keys, including revoked ones, the oldest first.
     ///
     /// # Errors
     /// [`Error`].
     pub fn list(&self) -> Result<Vec<Key>, Error> {
-        let mut cache = self.lock();
-        cache.read()?;
-        let mut keys: Vec<Key> = cache.by_hash.values().map(|one| one.key.clone()).collect();
+        self.select(|_| true)
+    }
+
+    /// The keys of a tenant, including revoked ones, the oldest first.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn list_of(&self, tenant: &str) -> Result<Vec<Key>, Error> {
+        self.select(|key| key.tenant == tenant)
+    }
+
+    fn select(&self, is_wanted: impl Fn(&Key) -> bool) -> Result<Vec<Key>, Error> {
+        self.refresh()?;
+        let known = self.known();
+        let wanted = known.iter().filter(|(_, one)| is_wanted(one.stored()));
+        let mut keys: Vec<Key> = wanted.map(|(_, one)| one.key()).collect();
+        drop(known);
         keys.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         Ok(keys)
     }
@@ -230,40 +305,43 @@ impl Keys {
     /// # Errors
     /// [`Error`].
     pub fn revoke(&self, id: &str) -> Result<bool, Error> {
-        let mut cache = self.lock();
-        cache.read()?;
-        let known = cache.keys().any(|key| key.id == id && key.revoked_at_ms.is_none());
-        if !known {
+        let mut writer = self.writer();
+        self.refresh()?;
+        if !self.known().is_open(id) {
             return Ok(false);
         }
         let removal = Removal::Key { id: id.to_owned() };
-        let written = cache.apply_pending().and_then(|()| apply(&cache.connection, &removal));
+        let written = writer.apply_pending().and_then(|()| apply(&writer.connection, &removal));
         match written {
-            Err(Error::Full) => cache.revoked.add(removal)?,
+            Err(Error::Full) => {
+                writer.add_tombstone(removal)?;
+                self.known_mut().revoke(id, now_ms());
+            }
             written => written?,
         }
-        cache.read()?;
+        self.refresh()?;
         Ok(true)
     }
 
-    /// Reads which keys another process has revoked on a full disk. Blocks. Callers call this
-    /// periodically, not for each request.
+    /// Reads which keys another process has revoked on a full disk. Callers call this periodically, not
+    /// for each request.
     pub fn reload(&self) {
-        let mut cache = self.lock();
-        let written = cache.written_now();
-        if written != cache.written {
-            match Tombstones::open(&cache.file, KEY_RESERVE) {
-                Ok(revoked) => cache.revoked = revoked,
-                // Known keys stay revoked, and the next call tries again.
-                Err(error) => {
-                    warn!(%error, "cannot read the keys that were revoked on a full disk");
-                    return;
-                }
-            }
-            cache.written = written;
-            // Forces a new read: the rows in the records are unchanged.
-            cache.version = -1;
+        let path = KEY_RESERVE.path(&self.shared.file);
+        let written = modified(&path);
+        let mut reloaded = self.shared.reloaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if written == *reloaded {
+            return;
         }
+        let read = self.refresh().and_then(|()| Tombstones::read(&self.shared.file, KEY_RESERVE));
+        match read {
+            Ok(revoked) => self.known_mut().revoke_all(&revoked, now_ms()),
+            // Known keys stay revoked, and the next call tries again.
+            Err(error) => {
+                warn!(%error, "cannot read the keys that were revoked on a full disk");
+                return;
+            }
+        }
+        *reloaded = written;
     }
 
     /// Returns what the key with this digest allows; `None` if it is unknown, revoked or expired. Takes a
@@ -272,17 +350,11 @@ impl Keys {
     /// # Errors
     /// [`Error`].
     pub fn grant_of(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
-        let mut cache = self.lock();
-        cache.reload_if_changed()?;
-        let Some(CachedKey { key, .. }) = cache.by_hash.get_mut(digest) else { return Ok(None) };
-        if !key.is_valid() {
-            return Ok(None);
-        }
-        key.last_used_at_ms = Some(now_ms());
-        Ok(Some(Grant {
-            key: key.id.clone(),
-            tenant: key.tenant.clone(),
-            read_only: key.read_only,
+        self.refresh()?;
+        let known = self.known();
+        Ok(known.get(digest).filter(|one| one.is_valid()).map(|one| {
+            one.note_use(now_ms());
+            one.grant()
         }))
     }
 
@@ -291,50 +363,94 @@ impl Keys {
     /// # Errors
     /// [`Error`].
     pub fn is_valid(&self, id: &str) -> Result<bool, Error> {
-        let mut cache = self.lock();
-        cache.reload_if_changed()?;
-        Ok(cache.keys().any(|key| key.id == id && key.is_valid()))
+        self.refresh()?;
+        Ok(self.known().is_valid(id))
     }
 
     /// The last use of each key that was used since its last use was recorded, for
     /// [`crate::Store::record_key_uses`].
     #[must_use]
     pub fn unrecorded_uses(&self) -> Vec<KeyUse> {
-        let cache = self.lock();
-        let used =
-            cache.by_hash.values().filter(|one| one.key.last_used_at_ms > one.recorded_use_ms);
-        let uses = used.filter_map(|one| {
-            Some(KeyUse { id: one.key.id.clone(), at_ms: one.key.last_used_at_ms? })
-        });
-        uses.collect()
+        self.known().iter().filter_map(|(_, one)| one.unrecorded_use()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, KeyCache> {
-        // A panic leaves at most outdated keys, which are read again after a change.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes that these uses are in the records.
+    pub fn note_recorded(&self, uses: &[KeyUse]) {
+        let known = self.known();
+        uses.iter().for_each(|one| known.note_recorded(one));
+    }
+
+    /// Deletes the records of keys that ended more than eight days ago: those that have expired, and
+    /// with `revoked` also those that were revoked. In a fleet, the record of a revoked key without an
+    /// expiry must stay, because another node may come back with the valid key. Returns how many. Blocks.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn forget_ended(&self, revoked: bool) -> Result<usize, Error> {
+        let before_ms = now_ms().saturating_sub(ENDED_KEPT_MS);
+        let ended = self.known().ended_before(before_ms, revoked);
+        if ended.is_empty() {
+            return Ok(0);
+        }
+        let mut writer = self.writer();
+        let transaction = writer.connection.transaction()?;
+        let mut count = 0;
+        for id in &ended {
+            // The number of the last change must stay, so that no number is used twice.
+            count += transaction
+                .prepare_cached(
+                    "DELETE FROM keys WHERE id = ?1 AND changed < (SELECT max(changed) FROM keys)",
+                )?
+                .execute([id])?;
+        }
+        transaction.commit()?;
+        drop(writer);
+        self.known_mut().remove(&ended);
+        Ok(count)
+    }
+
+    /// Reads the keys that were added or revoked since the last call, if anything was committed at all.
+    fn refresh(&self) -> Result<(), Error> {
+        let mut reader = self.shared.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read before the rows, so that a commit in between is noticed at the next call.
+        let version = reader.version()?;
+        if version == reader.version {
+            return Ok(());
+        }
+        let changes = reader.changes()?;
+        if let Some(last) = changes.iter().map(|change| change.number).max() {
+            let mut known = self.known_mut();
+            changes.into_iter().for_each(|change| known.put(change.digest, change.key));
+            drop(known);
+            reader.changed = last;
+        }
+        reader.version = version;
+        Ok(())
+    }
+
+    // A panic under a lock leaves at most outdated keys, which are read again after a change.
+
+    fn known(&self) -> RwLockReadGuard<'_, KnownKeys> {
+        self.shared.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, KnownKeys> {
+        self.shared.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl KeyCache {
-    /// Writes the revocations that were made on a full disk to the records.
-    fn apply_pending(&mut self) -> Result<(), Error> {
-        if self.revoked.is_empty() {
-            return Ok(());
-        }
-        for removal in self.revoked.all() {
-            apply(&self.connection, removal)?;
-        }
-        self.revoked.clear()
-    }
+/// A row of the table that was added or revoked.
+struct ChangedKey {
+    number: i64,
+    digest: KeyDigest,
+    key: Key,
+}
 
-    fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.by_hash.values().map(|one| &one.key)
-    }
-
-    fn written_now(&self) -> Option<SystemTime> {
-        fs::metadata(self.revoked.path()).and_then(|about| about.modified()).ok()
-    }
-
+impl Reader {
     fn version(&self) -> Result<i64, Error> {
         Ok(self
             .connection
@@ -342,16 +458,11 @@ impl KeyCache {
             .query_row([], |row| row.get(0))?)
     }
 
-    /// Reads the keys again if another connection has changed the records.
-    fn reload_if_changed(&mut self) -> Result<(), Error> {
-        if self.version()? == self.version { Ok(()) } else { self.read() }
-    }
-
-    fn read(&mut self) -> Result<(), Error> {
-        // Read before the rows, so that a commit in between is noticed at the next call.
-        let version = self.version()?;
-        let mut query = self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM keys"))?;
-        let rows = query.query_map([], |row| {
+    /// The keys that were added or revoked since the last call. Rows that cannot be read are left out.
+    fn changes(&self) -> Result<Vec<ChangedKey>, Error> {
+        let text = format!("SELECT {COLUMNS}, changed FROM keys WHERE changed > ?1");
+        let mut query = self.connection.prepare_cached(&text)?;
+        let rows = query.query_map([self.changed], |row| {
             let key = Key {
                 id: row.get(1)?,
                 tenant: row.get(2)?,
@@ -362,34 +473,38 @@ impl KeyCache {
                 revoked_at_ms: row.get(7)?,
                 last_used_at_ms: row.get(8)?,
             };
-            let recorded_use_ms = key.last_used_at_ms;
-            Ok((KeyDigest::from_record(row.get(0)?), CachedKey { key, recorded_use_ms }))
+            let digest = KeyDigest::from_record(row.get(0)?);
+            Ok(ChangedKey { number: row.get(9)?, digest, key })
         })?;
-        let mut by_hash: HashMap<KeyDigest, CachedKey> = rows.filter_map(Result::ok).collect();
-        for (digest, CachedKey { key, .. }) in &mut by_hash {
-            let known = self.by_hash.get(digest).and_then(|one| one.key.last_used_at_ms);
-            key.last_used_at_ms = key.last_used_at_ms.max(known);
+        Ok(rows.filter_map(Result::ok).collect())
+    }
+}
+
+impl Writer {
+    /// Writes the revocations that were made on a full disk to the records.
+    fn apply_pending(&mut self) -> Result<(), Error> {
+        if modified(self.revoked.path()) != self.written {
+            self.revoked.read_again()?;
         }
-        let revoked = &self.revoked;
-        for CachedKey { key, .. } in by_hash.values_mut() {
-            if key.revoked_at_ms.is_none() && revoked.contains(&Removal::Key { id: key.id.clone() })
-            {
-                key.revoked_at_ms = Some(now_ms());
+        if !self.revoked.is_empty() {
+            for removal in self.revoked.all() {
+                apply(&self.connection, removal)?;
             }
+            self.revoked.clear()?;
         }
-        // Keys are neither deleted nor changed otherwise.
-        let is_same = by_hash.len() == self.by_hash.len()
-            && by_hash.iter().all(|(digest, CachedKey { key, .. })| {
-                let known = self.by_hash.get(digest).map(|one| one.key.revoked_at_ms.is_some());
-                known == Some(key.revoked_at_ms.is_some())
-            });
-        if !is_same {
-            self.generation += 1;
-        }
-        self.by_hash = by_hash;
-        self.version = version;
+        self.written = modified(self.revoked.path());
         Ok(())
     }
+
+    fn add_tombstone(&mut self, removal: Removal) -> Result<(), Error> {
+        self.revoked.add(removal)?;
+        self.written = modified(self.revoked.path());
+        Ok(())
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
 /// `N` random bytes as hexadecimal digits.
@@ -398,3 +513,6 @@ fn random_digits<const N: usize>() -> String {
     getrandom::fill(&mut bytes).expect("random bytes");
     hex::encode(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::rows::{EndedSandbox, HISTORY_MAX, SandboxRow};
+use crate::schema::NEXT_CHANGE;
 use crate::tombstones::{Removal, SERVER_RESERVE, Tombstones};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -166,7 +167,10 @@ pub(crate) fn apply(connection: &Connection, removal: &Removal) -> Result<(), Er
                 .execute(params![tenant, id])
         }
         Removal::Key { id } => connection
-            .prepare_cached("UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL")?
+            .prepare_cached(&format!(
+                "UPDATE keys SET revoked_ms = ?2, changed = {NEXT_CHANGE} \
+                 WHERE id = ?1 AND revoked_ms IS NULL"
+            ))?
             .execute(params![id, now_ms()]),
         Removal::Member { sandbox, .. } => {
             let body: Option<String> = connection

@@ -12,7 +12,8 @@ use std::time::Duration;
 const APPLICATION_ID: i32 = 0x6973_6f6c;
 
 /// Step `n` migrates schema version `n` to `n + 1`.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE sandboxes (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE,
         state TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, id)
@@ -56,7 +57,18 @@ const STEPS: &[&str] = &["
     CREATE TABLE webhook_progress (
         tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    ALTER TABLE keys ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+    UPDATE keys SET changed = rowid;
+    CREATE INDEX keys_changed ON keys (changed);
+    CREATE INDEX keys_of ON keys (tenant);
+",
+];
+
+/// The number of the next change of a key, in a statement that adds or revokes one. Readers read only the
+/// keys whose `changed` is higher than what they know.
+pub(crate) const NEXT_CHANGE: &str = "(SELECT coalesce(max(changed), 0) + 1 FROM keys)";
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.
 const BUSY: Duration = Duration::from_secs(5);
@@ -81,6 +93,14 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate(&mut connection, file, STEPS)?;
+    Ok(connection)
+}
+
+/// Opens another connection to a file that [`open`] has opened, which cannot write.
+pub(crate) fn open_to_read(file: &Path) -> Result<Connection, Error> {
+    let connection = Connection::open(file)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
 

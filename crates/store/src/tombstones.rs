@@ -28,6 +28,13 @@ pub(crate) struct Reserve {
     slots: usize,
 }
 
+impl Reserve {
+    /// The file beside these records.
+    pub(crate) fn path(self, records: &Path) -> PathBuf {
+        records.with_extension(self.suffix)
+    }
+}
+
 /// The reserve of the server, 1 MiB. It does not fill up: the records apply tombstones as soon as a few
 /// pages are free, and deleted sandboxes free more than that.
 pub(crate) const SERVER_RESERVE: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
@@ -69,7 +76,7 @@ impl Tombstones {
     /// # Errors
     /// [`Error::Io`] if an existing file cannot be read: ignoring it would revive what was removed.
     pub(crate) fn open(records: &Path, reserve: Reserve) -> Result<Self, Error> {
-        let path = records.with_extension(reserve.suffix);
+        let path = reserve.path(records);
         let held = BTreeMap::new();
         let mut all = Self { path, slots_max: reserve.slots, file: None, slots: 0, held };
         let mut how = OpenOptions::new();
@@ -88,6 +95,34 @@ impl Tombstones {
         }
         all.file = Some(file);
         Ok(all)
+    }
+
+    /// Reads the tombstones beside `records`, and changes nothing. A missing file has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn read(records: &Path, reserve: Reserve) -> Result<Vec<Removal>, Error> {
+        let path = reserve.path(records);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io(&path, &error)),
+        };
+        let held = BTreeMap::new();
+        let mut all = Self { path, slots_max: reserve.slots, file: None, slots: 0, held };
+        all.look(&file).map_err(|error| Error::io(&all.path, &error))?;
+        Ok(all.held.into_values().collect())
+    }
+
+    /// Reads all tombstones again, after another process has changed them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn read_again(&mut self) -> Result<(), Error> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let read = self.look(&file).map(drop).map_err(|error| Error::io(&self.path, &error));
+        self.file = Some(file);
+        read
     }
 
     fn incomplete(&self, error: &io::Error) {

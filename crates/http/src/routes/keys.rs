@@ -12,16 +12,14 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use isolet_clock::now_ms;
-use isolet_sandbox::{Key, KeyFormat, Keys, NewKey};
+use isolet_sandbox::{Delegation, Key, KeyError, KeyFormat, KeyLimits, Keys, NewKey};
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use utoipa::ToSchema;
 
-/// Maximum number of a tenant's keys that are neither revoked nor expired.
-const KEYS_MAX: usize = 200;
-/// Maximum number of a tenant's keys with those that are revoked or expired. Their records stay, so that
-/// no node of a fleet accepts them, and a fleet has room for a limited number.
-const RECORDED_MAX: usize = 1000;
+/// The limits on a tenant's keys. In a fleet, nodes that create keys of one tenant at the same time count
+/// without each other.
+const LIMITS: KeyLimits = KeyLimits { valid_max: 200, recent_max: 1000 };
 /// Maximum length of a label, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
 /// Maximum lifetime of a key: 100 years, in seconds.
@@ -135,29 +133,44 @@ impl CreateKey {
 }
 
 /// Runs a call of the store of keys, which blocks.
-async fn stored<T: Send + 'static, E: Display + Send + 'static>(
+async fn stored<T: Send + 'static>(
     app: &App,
-    call: impl FnOnce(&Keys) -> Result<T, E> + Send + 'static,
+    call: impl FnOnce(&Keys) -> Result<T, KeyError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let keys = app.service.keys().clone();
     let done = tokio::task::spawn_blocking(move || call(&keys)).await;
-    let failed = |error: &dyn Display| {
-        tracing::error!(%error, "the keys cannot be read or written");
-        let message = "the keys cannot be read or written";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        ApiError::new(status, "storage_error", message, "see the server's log")
-    };
     match done {
-        Ok(done) => done.map_err(|error| failed(&error)),
-        Err(panicked) => Err(failed(&panicked)),
+        Ok(done) => done.map_err(key_error),
+        Err(panicked) => Err(unreadable(&panicked)),
     }
+}
+
+fn key_error(error: KeyError) -> ApiError {
+    let too_many = |hint| {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        ApiError::new(status, "too_many_keys", error.to_string(), hint)
+    };
+    match &error {
+        KeyError::TooManyKeys { .. } => too_many("revoke one that is no longer needed"),
+        KeyError::TooManyRecentKeys { .. } => too_many(
+            "keys that were revoked or have expired count for one day; use a key for longer",
+        ),
+        KeyError::CreatorEnded => unauthorized(),
+        error => unreadable(error),
+    }
+}
+
+fn unreadable(error: &dyn Display) -> ApiError {
+    tracing::error!(%error, "the keys cannot be read or written");
+    let message = "the keys cannot be read or written";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    ApiError::new(status, "storage_error", message, "see the server's log")
 }
 
 /// The keys of the caller's tenant, the oldest first.
 async fn of_tenant(app: &App, caller: &Caller) -> Result<Vec<Key>, ApiError> {
-    let mut all = stored(app, Keys::list).await?;
-    all.retain(|key| key.tenant == caller.tenant.as_str());
-    Ok(all)
+    let tenant = caller.tenant.as_str().to_owned();
+    stored(app, move |keys| keys.list_of(&tenant)).await
 }
 
 /// List API keys
@@ -209,27 +222,14 @@ pub(crate) async fn create(
     body: StrictJson<CreateKey>,
 ) -> Result<(StatusCode, Extension<AuditedKey>, Json<CreatedKey>), ApiError> {
     let all = of_tenant(&app, &caller).await?;
-    let now = now_ms();
-    let is_valid =
-        |key: &&Key| key.revoked_at_ms.is_none() && key.expires_at_ms.is_none_or(|at| at > now);
-    if all.iter().filter(is_valid).count() >= KEYS_MAX {
-        let message = format!("the tenant has {KEYS_MAX} keys, which is the most");
-        let hint = "revoke one that is no longer needed";
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_keys", message, hint));
-    }
-    if all.len() >= RECORDED_MAX {
-        let message = format!("the tenant has had {RECORDED_MAX} keys, which is the most");
-        let hint =
-            "only the operator can add more: `isolet keys add --tenant` on the server's machine";
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_keys", message, hint));
-    }
     let creator = all.iter().find(|key| caller.key.as_ref() == Some(&key.id));
-    // It may have been revoked since the request began.
-    if caller.key.is_some() && !creator.is_some_and(|key| is_valid(&key)) {
+    if caller.key.is_some() && creator.is_none() {
         return Err(unauthorized());
     }
     let new = body.value.new_key(&caller, creator)?;
-    let (key, secret) = stored(&app, move |keys| keys.add(&new)).await?;
+    let delegation = Delegation { creator: caller.key, limits: LIMITS };
+    let add = move |keys: &Keys| keys.add_delegated(&new, &delegation);
+    let (key, secret) = stored(&app, add).await?;
     let audited = Extension(AuditedKey(key.id.clone()));
     Ok((StatusCode::CREATED, audited, Json(CreatedKey { secret, key: key.into() })))
 }

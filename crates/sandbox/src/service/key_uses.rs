@@ -1,10 +1,13 @@
-//! Records when keys were last used. A request only notes the time in memory.
+//! Records when keys were last used, and deletes the records of keys that ended long ago. A request only
+//! notes the time of its use in memory.
 
 use crate::live::inner::Inner;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// The time between two writes, and so the precision that other processes see.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -16,6 +19,18 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     loop {
         ticks.tick().await;
         record(&inner).await;
+        forget_ended(&inner).await;
+    }
+}
+
+async fn forget_ended(inner: &Inner) {
+    let keys = inner.keys.clone();
+    let is_alone = inner.config.fleet.is_none();
+    let forget = async || Ok::<_, Error>(blocking(move || keys.forget_ended(is_alone)).await??);
+    match forget().await {
+        Ok(0) => {}
+        Ok(count) => info!(count, "deleted the records of keys that ended more than a week ago"),
+        Err(error) => warn!(%error, "the records of keys that ended cannot be deleted"),
     }
 }
 
@@ -25,7 +40,10 @@ pub(crate) async fn record(inner: &Inner) {
     if uses.is_empty() {
         return;
     }
-    if let Err(error) = inner.store.record_key_uses(uses).await {
-        warn!(%error, "the last use of keys could not be recorded; trying again in a minute");
+    match inner.store.record_key_uses(uses.clone()).await {
+        Ok(()) => inner.keys.note_recorded(&uses),
+        Err(error) => {
+            warn!(%error, "the last use of keys could not be recorded; trying again in a minute");
+        }
     }
 }

@@ -3,12 +3,12 @@
 //! The keys of two nodes are merged by union. A key that either of them has revoked is revoked, so
 //! that no order of merges brings a revoked key back.
 
-use super::{COLUMNS, Key, KeyCache, Keys};
+use super::{COLUMNS, ENDED_KEPT_MS, Key, KeyDigest, Keys, KnownKeys, Writer};
 use crate::error::Error;
-use crate::key_digest::KeyDigest;
+use crate::schema::NEXT_CHANGE;
 use crate::tombstones::Removal;
+use isolet_clock::now_ms;
 use rusqlite::params;
-use std::collections::HashMap;
 
 /// A key, as nodes exchange it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,25 +52,22 @@ struct Changes<'a> {
 }
 
 impl Keys {
-    /// A number that changes whenever a key is added or revoked, by any process. Blocks for some
-    /// microseconds, and longer after a change of the records.
+    /// A number that changes whenever a key is added or revoked, by any process.
     ///
     /// # Errors
     /// [`Error`].
     pub fn generation(&self) -> Result<u64, Error> {
-        let mut cache = self.lock();
-        cache.reload_if_changed()?;
-        Ok(cache.generation)
+        self.refresh()?;
+        Ok(self.known().generation)
     }
 
-    /// All keys with their digests, including revoked and expired ones, the oldest first. Blocks.
+    /// All keys with their digests, including revoked and expired ones, the oldest first.
     ///
     /// # Errors
     /// [`Error`].
     pub fn records(&self) -> Result<Vec<KeyRecord>, Error> {
-        let mut cache = self.lock();
-        cache.reload_if_changed()?;
-        let record = |(digest, key): (&KeyDigest, &Key)| KeyRecord {
+        self.refresh()?;
+        let record = |digest: &KeyDigest, key: &Key| KeyRecord {
             id: key.id.clone(),
             digest: *digest,
             tenant: key.tenant.clone(),
@@ -80,8 +77,10 @@ impl Keys {
             expires_at_ms: key.expires_at_ms,
             revoked_at_ms: key.revoked_at_ms,
         };
-        let all = cache.by_hash.iter().map(|(digest, one)| (digest, &one.key));
-        let mut all: Vec<KeyRecord> = all.map(record).collect();
+        let known = self.known();
+        let mut all: Vec<KeyRecord> =
+            known.iter().map(|(digest, one)| record(digest, one.stored())).collect();
+        drop(known);
         all.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         Ok(all)
     }
@@ -92,61 +91,62 @@ impl Keys {
     /// # Errors
     /// [`Error`]. Some of the keys may have been merged; merge them again.
     pub fn merge(&self, others: &[KeyRecord]) -> Result<MergedKeys, Error> {
-        let mut cache = self.lock();
-        cache.reload_if_changed()?;
-        let changes = cache.compare(others);
+        let mut writer = self.writer();
+        self.refresh()?;
+        let changes = compare(&self.known(), others);
         let mut merged = MergedKeys { conflicting: changes.conflicting, ..Default::default() };
         for (id, at_ms) in changes.revoked {
-            cache.write_revocation(&id, at_ms)?;
+            writer.write_revocation(&id, at_ms)?;
+            self.known_mut().revoke(&id, at_ms);
             merged.revoked.push(id);
         }
-        let inserted = cache.insert(&changes.added);
-        cache.read()?;
+        let inserted = writer.insert(&changes.added);
+        self.refresh()?;
         merged.added = inserted?;
         Ok(merged)
     }
 }
 
-impl KeyCache {
-    /// Compares keys of other nodes with those that were read last.
-    fn compare<'a>(&self, others: &'a [KeyRecord]) -> Changes<'a> {
-        let digests: HashMap<&str, &KeyDigest> =
-            self.by_hash.iter().map(|(digest, one)| (one.key.id.as_str(), digest)).collect();
-        let mut changes = Changes::default();
-        for other in others {
-            let own = digests.get(other.id.as_str()).copied();
-            let is_known = own == Some(&other.digest);
-            let conflicts =
-                !is_known && (own.is_some() || self.by_hash.contains_key(&other.digest));
-            if conflicts {
-                changes.conflicting.push(other.id.clone());
-            } else if !is_known {
-                changes.added.push(other);
-            }
-            let Some(at_ms) = other.revoked_at_ms else { continue };
-            // The id was revoked, and so was the secret, whatever id it has here.
-            for digest in [own, Some(&other.digest)].into_iter().flatten() {
-                let key = self.by_hash.get(digest).map(|one| &one.key);
-                if let Some(key) = key.filter(|key| key.revoked_at_ms.is_none()) {
-                    changes.revoked.push((key.id.clone(), at_ms));
-                }
+/// Compares keys of other nodes with those that are known.
+fn compare<'a>(known: &KnownKeys, others: &'a [KeyRecord]) -> Changes<'a> {
+    let forgotten_ms = now_ms().saturating_sub(ENDED_KEPT_MS);
+    let mut changes = Changes::default();
+    for other in others {
+        let own = known.digest_of(&other.id).copied();
+        let is_known = own == Some(other.digest);
+        let conflicts = !is_known && (own.is_some() || known.get(&other.digest).is_some());
+        let is_forgotten = other.expires_at_ms.is_some_and(|at| at < forgotten_ms);
+        if conflicts {
+            changes.conflicting.push(other.id.clone());
+        } else if !is_known && !is_forgotten {
+            changes.added.push(other);
+        }
+        let Some(at_ms) = other.revoked_at_ms else { continue };
+        // The id was revoked, and so was the secret, whatever id it has here.
+        for digest in [own.as_ref(), Some(&other.digest)].into_iter().flatten() {
+            let key = known.get(digest).map(|one| one.stored());
+            if let Some(key) = key.filter(|key| key.revoked_at_ms.is_none()) {
+                changes.revoked.push((key.id.clone(), at_ms));
             }
         }
-        changes.revoked.sort();
-        changes.revoked.dedup_by(|later, first| later.0 == first.0);
-        changes
     }
+    changes.revoked.sort();
+    changes.revoked.dedup_by(|later, first| later.0 == first.0);
+    changes
+}
 
+impl Writer {
     /// Revokes a key in SQLite, or with a tombstone on a full disk.
     fn write_revocation(&mut self, id: &str, at_ms: i64) -> Result<(), Error> {
         let written = self.apply_pending().and_then(|()| {
-            let mut update = self.connection.prepare_cached(
-                "UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL",
-            )?;
+            let mut update = self.connection.prepare_cached(&format!(
+                "UPDATE keys SET revoked_ms = ?2, changed = {NEXT_CHANGE} \
+                 WHERE id = ?1 AND revoked_ms IS NULL"
+            ))?;
             Ok(update.execute(params![id, at_ms]).map(drop)?)
         });
         match written {
-            Err(Error::Full) => self.revoked.add(Removal::Key { id: id.to_owned() }),
+            Err(Error::Full) => self.add_tombstone(Removal::Key { id: id.to_owned() }),
             written => written,
         }
     }
@@ -162,9 +162,11 @@ impl KeyCache {
             // The same key may stand in the batch twice, or have been added by another process.
             transaction
                 .prepare_cached(&format!(
-                    "INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL) \
+                    "INSERT INTO keys ({COLUMNS}, changed) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, {NEXT_CHANGE}) \
                      ON CONFLICT (id) DO UPDATE \
-                     SET revoked_ms = coalesce(revoked_ms, excluded.revoked_ms) \
+                     SET revoked_ms = coalesce(revoked_ms, excluded.revoked_ms), \
+                         changed = excluded.changed \
                      ON CONFLICT DO NOTHING"
                 ))?
                 .execute(params![

@@ -107,7 +107,7 @@ fn a_directory_of_an_earlier_version_is_refused_and_torn_down() {
     assert_eq!(server.wait().code(), Some(1));
     let sentence = "isolet.db was made by an earlier version of isolet";
     assert!(server.log().contains(sentence), "{}", server.log());
-    sql(&server, "PRAGMA application_id = 0x69736f6c; PRAGMA user_version = 1;");
+    sql(&server, "PRAGMA application_id = 0x69736f6c; PRAGMA user_version = 2;");
     server.launch();
     assert_eq!(server.named(&id).says("cat /workspace/f"), "acked\n", "nothing was changed");
     server.healthy();
