@@ -100,6 +100,7 @@ impl Service {
         inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
+        inner.spawn(upkeep::answers::delete_expired(Arc::clone(&inner)));
         inner.spawn(upkeep::file_journals::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::processors::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::meminfo::keep(Arc::clone(&inner)));

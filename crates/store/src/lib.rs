@@ -23,7 +23,7 @@ pub use error::Error;
 pub use format::{DataState, FORMAT, FORMAT_FILE, check_format, check_or_write_format};
 pub use key_digest::KeyDigest;
 pub use rows::{
-    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, OwnershipRow, SandboxRow, SessionRow,
-    SnapshotRow, StoredAnswer, UsageTotals, WebhookRow,
+    ANSWER_MS, AnswerTotals, EndedSandbox, HISTORY_MAX, Member, OwnershipRow, SandboxRow,
+    SessionRow, SnapshotRow, StoredAnswer, UsageTotals, WebhookRow,
 };
-pub use store::{ProfileRow, Store};
+pub use store::{EXPIRED_STEP, ProfileRow, Store};

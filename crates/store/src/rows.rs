@@ -89,6 +89,15 @@ pub struct StoredAnswer {
     pub answer: String,
 }
 
+/// The stored responses of a tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AnswerTotals {
+    /// How many there are.
+    pub count: u64,
+    /// The length of all of them, in bytes.
+    pub bytes: u64,
+}
+
 /// Identifies a member of an object in a sandbox's body, such that a later member under the same key is
 /// not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -63,12 +63,31 @@ const STEPS: &[&str] = &[
     UPDATE keys SET changed = rowid;
     CREATE INDEX keys_changed ON keys (changed);
     CREATE INDEX keys_of ON keys (tenant);
+    CREATE TABLE answer_totals (
+        tenant TEXT PRIMARY KEY, count INTEGER NOT NULL, bytes INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO answer_totals
+        SELECT tenant, count(*), sum(length(CAST(answer AS BLOB))) FROM answers GROUP BY tenant;
+    CREATE TRIGGER answer_added AFTER INSERT ON answers BEGIN
+        INSERT INTO answer_totals VALUES (NEW.tenant, 1, length(CAST(NEW.answer AS BLOB)))
+            ON CONFLICT (tenant) DO UPDATE SET count = count + 1, bytes = bytes + excluded.bytes;
+    END;
+    CREATE TRIGGER answer_deleted AFTER DELETE ON answers BEGIN
+        UPDATE answer_totals
+            SET count = count - 1, bytes = bytes - length(CAST(OLD.answer AS BLOB))
+            WHERE tenant = OLD.tenant;
+        DELETE FROM answer_totals WHERE tenant = OLD.tenant AND count <= 0;
+    END;
 ",
 ];
 
 /// The number of the next change of a key, in a statement that adds or revokes one. Readers read only the
 /// keys whose `changed` is higher than what they know.
 pub(crate) const NEXT_CHANGE: &str = "(SELECT coalesce(max(changed), 0) + 1 FROM keys)";
+
+/// The size to which SQLite cuts its log once everything in the log is in the file, in bytes. A busy log
+/// is a few MiB long.
+const LOG_BYTES_MAX: i64 = 16 << 20;
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.
 const BUSY: Duration = Duration::from_secs(5);
@@ -89,7 +108,10 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     if check_version(&connection, file)? == 0 {
         refuse_lost(file)?;
     }
+    // Counts only before anything is in the file, which can then give free pages back in small steps.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate(&mut connection, file, STEPS)?;

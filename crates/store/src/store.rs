@@ -1,5 +1,6 @@
 //! [`Store`], the handle of the records. All jobs run on one thread.
 
+mod answers;
 mod history;
 mod key_uses;
 mod ownership;
@@ -9,6 +10,7 @@ mod sandboxes;
 mod snapshots;
 mod webhooks;
 
+pub use answers::EXPIRED_STEP;
 pub use profiles::ProfileRow;
 
 use crate::error::Error;

@@ -4,7 +4,7 @@
 use crate::model::error::Error;
 use crate::model::ids::TenantId;
 use crate::model::info::{IdempotencyKey, KEY_BYTES_MAX};
-use isolet_store::{Store, StoredAnswer};
+use isolet_store::{AnswerTotals, Store, StoredAnswer};
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,23 @@ use tokio::sync::watch;
 /// Maximum number of keys in progress, over all tenants.
 const RUNNING_MAX: usize = 10_000;
 
+/// The limit on the stored answers of a tenant: one every two seconds, for as long as they are stored.
+const ANSWERS: AnswerTotals = AnswerTotals { count: 50_000, bytes: 32 << 20 };
+
 type Outcome = Option<Result<(String, bool), Error>>;
 type InFlight = HashMap<(TenantId, String), ([u8; 32], watch::Receiver<Outcome>)>;
 
 /// The keys in progress. The store holds the answered ones.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct IdempotencyStore {
     running: Arc<Mutex<InFlight>>,
+    answers: AnswerTotals,
+}
+
+impl Default for IdempotencyStore {
+    fn default() -> Self {
+        Self { running: Arc::default(), answers: ANSWERS }
+    }
 }
 
 /// Removes its key from the map on drop, also if the work panics.
@@ -87,11 +97,12 @@ impl IdempotencyStore {
             let joined = first.is_none();
             if let (Some(sender), Some(work)) = (first, work.take_if(|_| !joined)) {
                 let out = Out(Arc::clone(&self.running), key.clone());
+                let own = self.clone();
                 let store = store.clone();
                 let once = once.clone();
                 let holds = holds.clone();
                 tokio::spawn(async move {
-                    let result = perform(&store, &out.1.0, &once, holds, work).await;
+                    let result = own.perform(&store, &out.1.0, &once, holds, work).await;
                     // Removed from the map first, so that a new request finds the stored answer.
                     drop(out);
                     let _ = sender.send(Some(result));
@@ -133,24 +144,44 @@ impl IdempotencyStore {
         running.insert(key.clone(), (once.body, receiver.clone()));
         Ok((receiver, Some(sender)))
     }
-}
 
-async fn perform<F>(
-    store: &Store,
-    tenant: &TenantId,
-    once: &IdempotencyKey,
-    holds: impl Fn(&str) -> bool,
-    work: F,
-) -> Result<(String, bool), Error>
-where
-    F: Future<Output = Result<String, Error>>,
-{
-    match store.answer(tenant.as_str(), &once.key).await? {
-        // An answer about an earlier sandbox with the same id does not apply.
-        Some(found) if !holds(&found.answer) => Ok((work.await?, false)),
-        Some(found) if found.body != once.body => Err(Error::OtherBody),
-        Some(found) => Ok((found.answer, true)),
-        None => Ok((work.await?, false)),
+    async fn perform<F>(
+        &self,
+        store: &Store,
+        tenant: &TenantId,
+        once: &IdempotencyKey,
+        holds: impl Fn(&str) -> bool,
+        work: F,
+    ) -> Result<(String, bool), Error>
+    where
+        F: Future<Output = Result<String, Error>>,
+    {
+        match store.answer(tenant.as_str(), &once.key).await? {
+            // An answer about an earlier sandbox with the same id does not apply.
+            Some(found) if !holds(&found.answer) => Ok((work.await?, false)),
+            Some(found) if found.body != once.body => Err(Error::OtherBody),
+            Some(found) => Ok((found.answer, true)),
+            None => {
+                self.check_room(store, tenant).await?;
+                Ok((work.await?, false))
+            }
+        }
+    }
+
+    /// Checks that one more answer of the tenant may be stored, beside those of the keys in progress, to
+    /// which the caller's own belongs.
+    async fn check_room(&self, store: &Store, tenant: &TenantId) -> Result<(), Error> {
+        // Counted first: an answer that is stored in between counts twice, and none is missed.
+        let running = {
+            let all = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            all.keys().filter(|(owner, _)| owner == tenant).count() as u64
+        };
+        let stored = store.answer_totals(tenant.as_str()).await?;
+        if stored.count + running > self.answers.count || stored.bytes >= self.answers.bytes {
+            let AnswerTotals { count, bytes } = stored;
+            return Err(Error::TooManyAnswers { count, mib: bytes >> 20 });
+        }
+        Ok(())
     }
 }
 
@@ -316,5 +347,37 @@ mod tests {
         assert!(matches!(panicked, Err(Error::Fault(_))));
         let again = effect(store.clone(), tenant.clone(), once.clone(), Arc::default());
         assert_eq!(onces.run(&store, &tenant, &once, again).await.unwrap().0, "answer 0");
+    }
+
+    /// Promises: P20.
+    #[tokio::test]
+    async fn a_tenant_stores_a_limited_number_of_answers_and_keeps_those_it_has() {
+        let (_dir, store) = store();
+        sandbox(&store).await;
+        let answers = AnswerTotals { count: 3, bytes: 1000 };
+        let onces = IdempotencyStore { answers, ..IdempotencyStore::default() };
+        let count = Arc::new(AtomicU32::new(0));
+        let run = async |tenant: &str, key: &str| {
+            let tenant = TenantId::parse(tenant).unwrap();
+            let once = IdempotencyKey::new(key, "r", b"");
+            let work = effect(store.clone(), tenant.clone(), once.clone(), Arc::clone(&count));
+            onces.run(&store, &tenant, &once, work).await
+        };
+        for key in ["a", "b", "c"] {
+            run("t", key).await.unwrap();
+        }
+        let refused = run("t", "d").await;
+        assert!(matches!(refused, Err(Error::TooManyAnswers { count: 3, .. })), "{refused:?}");
+        assert_eq!(count.load(Ordering::SeqCst), 3, "the work was not begun");
+        assert_eq!(run("t", "a").await.unwrap(), ("answer 0".to_owned(), true));
+        run("u", "d").await.unwrap();
+        let long = isolet_store::StoredAnswer {
+            tenant: "v".into(),
+            key: "long".into(),
+            body: [0; 32],
+            answer: "x".repeat(1000),
+        };
+        store.insert_answer(long).await.unwrap();
+        assert!(matches!(run("v", "d").await, Err(Error::TooManyAnswers { .. })));
     }
 }

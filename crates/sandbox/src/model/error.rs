@@ -298,6 +298,16 @@ pub enum Error {
     /// The idempotency key was used before with another request body.
     #[error("idempotency key was used with another body")]
     OtherBody,
+    /// The tenant has as many stored answers of idempotency keys as it may have.
+    #[error(
+        "the tenant has {count} stored answers of idempotency keys with {mib} MiB, which is the most"
+    )]
+    TooManyAnswers {
+        /// How many there are.
+        count: u64,
+        /// Their length, in MiB.
+        mib: u64,
+    },
     /// This machine lacks something that every sandbox needs.
     #[error("this machine cannot make sandboxes: {}", .0.join("; "))]
     Missing(Vec<String>),

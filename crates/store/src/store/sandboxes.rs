@@ -1,19 +1,10 @@
-//! Records of sandboxes, sessions, and responses to idempotency keys.
+//! Records of sandboxes and sessions.
 
 use super::Store;
+use super::answers::insert_answer;
 use crate::error::Error;
-use crate::rows::{ANSWER_MS, SandboxRow, SessionRow, StoredAnswer};
-use isolet_clock::now_ms;
-use rusqlite::{Connection, OptionalExtension, params};
-
-pub(super) fn insert_answer(connection: &Connection, answer: &StoredAnswer) -> Result<(), Error> {
-    let now = now_ms();
-    connection.prepare_cached("DELETE FROM answers WHERE expires_ms < ?1")?.execute([now])?;
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![answer.tenant, answer.key, answer.body, answer.answer, now + ANSWER_MS])?;
-    Ok(())
-}
+use crate::rows::{SandboxRow, SessionRow, StoredAnswer};
+use rusqlite::params;
 
 impl Store {
     /// All sandboxes, and the errors of rows that cannot be read. Sandboxes whose removal waits for space
@@ -203,26 +194,6 @@ impl Store {
                     .execute(params![s.sandbox, s.id, s.body])?;
             }
             Ok(transaction.commit()?)
-        })
-        .await
-    }
-
-    /// The stored response of an idempotency key, unless it has expired.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<StoredAnswer>, Error> {
-        let tenant = tenant.to_owned();
-        let key = key.to_owned();
-        self.read(move |records| {
-            let found = records
-                .connection
-                .prepare_cached(
-                    "SELECT body, answer FROM answers WHERE tenant = ?1 AND key = ?2 AND expires_ms >= ?3",
-                )?
-                .query_row(params![tenant, key, now_ms()], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?;
-            Ok(found.map(|(body, answer)| StoredAnswer { tenant, key, body, answer }))
         })
         .await
     }

@@ -1,7 +1,7 @@
 //! Records of snapshots.
 
 use super::Store;
-use super::sandboxes::insert_answer;
+use super::answers::insert_answer;
 use crate::error::Error;
 use crate::rows::{SnapshotRow, StoredAnswer};
 use rusqlite::{OptionalExtension, Row, params};
@@ -90,14 +90,6 @@ impl Store {
             Ok(())
         })
         .await
-    }
-
-    /// Records an answer whose effect is not in the database.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing is changed then.
-    pub async fn insert_answer(&self, answer: StoredAnswer) -> Result<(), Error> {
-        self.write(move |connection| insert_answer(connection, &answer)).await
     }
 
     /// Deletes the record of a snapshot, if there is one.

@@ -1,7 +1,7 @@
 //! Webhooks, by tenant, and how far their deliveries are.
 
 use super::Store;
-use super::sandboxes::insert_answer;
+use super::answers::insert_answer;
 use crate::error::Error;
 use crate::rows::{StoredAnswer, WebhookRow};
 use crate::tombstones::Removal;

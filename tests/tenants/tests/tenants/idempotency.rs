@@ -1,8 +1,10 @@
 //! Idempotency keys: of any size, with another body, used concurrently, and across tenants.
 
-use isolet_kit::{Http, Options, Rows, Server, Value, json};
+use isolet_kit::{Http, LONG, Options, Rows, Server, Value, json, wait_until};
 use std::collections::BTreeSet;
 
+/// The limit on the stored answers of a tenant.
+const ANSWERS_MAX: usize = 50_000;
 /// The number of concurrent callers with one key.
 const CALLERS: usize = 100;
 
@@ -148,4 +150,49 @@ fn heavy_i17_an_idempotency_key_in_a_hundred_concurrent_requests_has_one_effect(
     }
     drop(rows);
     server.healthy();
+}
+
+/// Stores answers as if the tenant had created this many sessions.
+fn store_answers(records: &mut rusqlite::Connection, count: usize) {
+    let all = records.transaction().expect("the records are free");
+    let answer = "x".repeat(200);
+    for n in 0..count {
+        all.prepare_cached("INSERT INTO answers VALUES ('default', ?1, ?2, ?3, ?4)")
+            .expect("a statement")
+            .execute(rusqlite::params![format!("old-{n}"), [0_u8; 32], answer, i64::MAX])
+            .expect("it is stored");
+    }
+    all.commit().expect("they are stored");
+}
+
+/// One tenant once made the records grow without limit, and they never shrank.
+/// Promises: P20.
+#[test]
+fn a_tenant_stores_a_limited_number_of_answers_and_their_space_returns() {
+    let mut server = server();
+    let other = server.add_key(&["--tenant", "other"]);
+    let http = server.http();
+    let other = Http::new(server.port(), Some(&other));
+    let create = |http: &Http, key: &str| {
+        http.with("idempotency-key", key).post("/v1/sessions", &json!({"metadata": {}}))
+    };
+    let first = create(&http, "first").expect(201).json();
+    let file = server.data().join("isolet.db");
+    let mut records = rusqlite::Connection::open(&file).expect("opens");
+    records.busy_timeout(LONG).expect("it waits");
+    store_answers(&mut records, ANSWERS_MAX - 1);
+    let refused = create(&http, "second").expect(429);
+    assert_eq!(refused.error(), "too_many_idempotency_keys");
+    assert_eq!(create(&http, "first").expect(201).json(), first, "stored answers stay");
+    http.post("/v1/sessions", &json!({"metadata": {}})).expect(201);
+    create(&other, "second").expect(201);
+    let size = || std::fs::metadata(&file).expect("it is there").len();
+    records.query_row("PRAGMA wal_checkpoint", [], |_| Ok(())).expect("a checkpoint");
+    let before = size();
+    records
+        .execute("UPDATE answers SET expires_ms = 1 WHERE key LIKE 'old-%'", [])
+        .expect("expire");
+    wait_until("the file is smaller", LONG, || (size() < before / 2).then_some(()));
+    create(&http, "second").expect(201);
+    assert_eq!(create(&http, "first").expect(201).json(), first);
 }

@@ -252,6 +252,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "idempotency_mismatch",
             "use a new Idempotency-Key for a different request",
         ),
+        Error::TooManyAnswers { .. } => (
+            S::TOO_MANY_REQUESTS,
+            "too_many_idempotency_keys",
+            "send the request without an Idempotency-Key, or wait: an answer is stored for 24 hours",
+        ),
         Error::Missing(_) => (
             S::SERVICE_UNAVAILABLE,
             "cannot_make_sandboxes",

@@ -236,6 +236,11 @@ const CODES: &[ErrorCode] = &[
     code("too_many_builds", "429", "Too many builds of the tenant have not ended."),
     code("too_many_clients", "429", "Too many MCP clients are connected."),
     code("too_many_connections", "429", "The tenant holds too many connections."),
+    code(
+        "too_many_idempotency_keys",
+        "429",
+        "The tenant has too many stored answers of idempotency keys.",
+    ),
     code("too_many_imports", "429", "Too many imports are in progress."),
     code("too_many_keys", "429", "The tenant has too many API keys."),
     code("too_many_links", "429", "Links lead to too many ports of the sandbox."),
