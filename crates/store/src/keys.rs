@@ -367,6 +367,18 @@ impl Keys {
         Ok(self.known().is_valid(id))
     }
 
+    /// The ids of the tenant's keys that are neither revoked nor expired.
+    ///
+    /// # Errors
+    /// See [`Keys::grant_of`].
+    pub fn valid_ids_of(&self, tenant: &str) -> Result<Vec<String>, Error> {
+        self.refresh()?;
+        let known = self.known();
+        let keys = known.iter().map(|(_, one)| one.stored());
+        let own = keys.filter(|key| key.tenant == tenant && key.is_valid());
+        Ok(own.map(|key| key.id.clone()).collect())
+    }
+
     /// The last use of each key that was used since its last use was recorded, for
     /// [`crate::Store::record_key_uses`].
     #[must_use]

@@ -137,6 +137,28 @@ fn an_expired_key_opens_nothing() {
     assert_eq!(keys.grant_of(&KeyDigest::of(&secret)).unwrap(), None);
 }
 
+/// A wrong signed URL read all keys of all tenants from the records.
+///
+/// Promises: T29.
+#[test]
+fn t21_the_valid_keys_of_a_tenant_are_known_without_those_of_others() {
+    let (_dir, file) = file();
+    let keys = Keys::open(&file).unwrap();
+    let add = |tenant: &str, expires_at_ms| {
+        keys.add(&NewKey { tenant: tenant.into(), expires_at_ms, ..NewKey::default() })
+            .unwrap()
+            .0
+            .id
+    };
+    let valid = add("acme", None);
+    let revoked = add("acme", None);
+    add("acme", Some(1));
+    add("other", None);
+    assert!(keys.revoke(&revoked).unwrap());
+    assert_eq!(keys.valid_ids_of("acme").unwrap(), [valid]);
+    assert!(keys.valid_ids_of("none").unwrap().is_empty());
+}
+
 /// Promises: T4.
 #[test]
 fn no_secret_lies_in_the_file() {

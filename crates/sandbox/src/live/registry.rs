@@ -105,6 +105,13 @@ impl Registry {
         self.lock().tenants.get(tenant)?.get(id).cloned()
     }
 
+    /// The tenants that have a sandbox with this id.
+    pub(crate) fn owners(&self, id: &SandboxId) -> Vec<TenantId> {
+        let map = self.lock();
+        let owners = map.tenants.iter().filter(|(_, own)| own.contains_key(id));
+        owners.map(|(tenant, _)| tenant.clone()).collect()
+    }
+
     /// Finds a sandbox by its internal name.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<SandboxEntry>> {
         let map = self.lock();

@@ -32,27 +32,40 @@ use crate::model::record::{Record, RecordBody, UNREAD};
 pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
 pub(crate) use layers::{PARTS, list as list_layers};
-use permits::CopyPermits;
+use permits::FairPermits;
 pub(crate) use space::{CopyGuard, SpaceFloor};
 pub(crate) use stage::LiveStage;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-/// Maximum number of comparisons at the same time, which read much from the disk. Further ones wait.
-const DIFFS_MAX: usize = 8;
+/// Maximum number of copies of all tenants, so that threads for other files are left.
+const COPIES_MAX: usize = 32;
+/// Maximum number of copies of one tenant.
+const TENANT_COPIES_MAX: usize = 8;
+/// Maximum number of comparisons and recursive lists at the same time, which read whole trees. Further
+/// ones wait.
+const WALKS_MAX: usize = 16;
+/// Maximum number of those of one tenant, where there are as many processors: half of the processors,
+/// so that one tenant's walks leave the other half to everybody else.
+const TENANT_WALKS_MAX: usize = 4;
+
+/// How many comparisons and recursive lists of one tenant run at the same time.
+fn tenant_walks() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors / 2).clamp(1, TENANT_WALKS_MAX)
+}
 
 /// The snapshots of all tenants.
 pub(crate) struct Snapshots {
     pub(crate) files: SnapshotFiles,
     /// A permit for each sandbox that may be copied, before it is frozen.
-    pub(crate) copies: CopyPermits,
+    pub(crate) copies: FairPermits,
     /// A permit for each snapshot that may be copied into a sandbox. Apart, because a copy of a
     /// sandbox may wait until that sandbox is restored.
-    pub(crate) restores: CopyPermits,
-    /// A permit for each comparison of two snapshots.
-    pub(crate) diffs: Semaphore,
+    pub(crate) restores: FairPermits,
+    /// A permit for each comparison of two snapshots and each recursive list of one.
+    pub(crate) walks: FairPermits,
     /// Disk images of snapshots that are mounted for reading.
     pub(crate) disks: reader::DiskMounts,
     state: Mutex<State>,
@@ -141,9 +154,9 @@ impl Snapshots {
         info!(backend = %files.backend(), "storage of snapshots");
         let snapshots = Self {
             files,
-            copies: CopyPermits::default(),
-            restores: CopyPermits::default(),
-            diffs: Semaphore::new(DIFFS_MAX),
+            copies: FairPermits::new(COPIES_MAX, TENANT_COPIES_MAX),
+            restores: FairPermits::new(COPIES_MAX, TENANT_COPIES_MAX),
+            walks: FairPermits::new(WALKS_MAX, tenant_walks()),
             disks: reader::DiskMounts::default(),
             state: Mutex::default(),
         };

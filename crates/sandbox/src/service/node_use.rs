@@ -49,6 +49,12 @@ impl Service {
         all.map(|entry| OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() }).collect()
     }
 
+    /// The tenants that have a sandbox with this id.
+    #[must_use]
+    pub fn owners_of(&self, id: &SandboxId) -> Vec<TenantId> {
+        self.inner.registry.owners(id)
+    }
+
     /// Whether a sandbox has this id, also one that is being created or removed.
     #[must_use]
     pub fn has_sandbox(&self, tenant: &TenantId, id: &SandboxId) -> bool {

@@ -7,7 +7,7 @@ use super::{
     DirectoryRef, FileKind, FileStat, Found, MergedTree, OpenDirectory, PATH_BYTES_MAX, parts,
 };
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,7 +245,7 @@ impl Diff<'_> {
             FileKind::Directory => self.equal_directories(from, to),
             FileKind::File => {
                 let files = [from.open()?, to.open()?];
-                if attributes(files[0].as_fd())? != attributes(files[1].as_fd())? {
+                if !equal_attributes(files[0].as_fd(), files[1].as_fd())? {
                     return Ok(false);
                 }
                 // A copy of a tree has new times of change, so there the time of modification decides.
@@ -266,7 +266,7 @@ impl Diff<'_> {
         let (Some(one), Some(other)) = (one.open.first(), other.open.first()) else {
             return Ok(false);
         };
-        Ok(attributes(one.as_fd())? == attributes(other.as_fd())?)
+        equal_attributes(one.as_fd(), other.as_fd())
     }
 
     fn equal_content(&self, files: &[std::fs::File; 2], size: u64) -> Result<bool, Errno> {
@@ -307,25 +307,48 @@ fn shared(from: &OpenDirectory, to: &OpenDirectory) -> Result<usize, Errno> {
     Ok(count)
 }
 
-/// The extended attributes that a sandbox sees. Files that have none, or whose file system knows
-/// none, have an empty map.
-fn attributes(file: BorrowedFd<'_>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
-    let mut names = vec![0_u8; ATTRIBUTES_BYTES_MAX];
-    let count = match rustix::fs::flistxattr(file, &mut names[..]) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
-        count => count?,
-    };
-    let mut all = BTreeMap::new();
-    let mut value = vec![0_u8; ATTRIBUTES_BYTES_MAX];
-    for name in names[..count].split(|byte| *byte == 0) {
-        if name.is_empty() || name.starts_with(OVERLAY) {
-            continue;
-        }
-        match rustix::fs::fgetxattr(file, name, &mut value[..]) {
-            Ok(bytes) => _ = all.insert(name.to_vec(), value[..bytes].to_vec()),
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(errno),
+/// Whether two files have the same extended attributes, as a sandbox sees them. One value of each file
+/// is in memory at a time: all values of one file can be hundreds of MiB.
+fn equal_attributes(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let names = attribute_names(one)?;
+    if names != attribute_names(other)? {
+        return Ok(false);
+    }
+    if names.is_empty() {
+        return Ok(true);
+    }
+    let mut values = [vec![0_u8; ATTRIBUTES_BYTES_MAX], vec![0_u8; ATTRIBUTES_BYTES_MAX]];
+    let [value, other_value] = &mut values;
+    for name in &names {
+        let bytes = attribute(one, name, value)?;
+        let other_bytes = attribute(other, name, other_value)?;
+        let same = bytes == other_bytes
+            && value[..bytes.unwrap_or(0)] == other_value[..bytes.unwrap_or(0)];
+        if !same {
+            return Ok(false);
         }
     }
-    Ok(all)
+    Ok(true)
+}
+
+/// Reads the value of an attribute, and returns its length; `None` if it was removed.
+fn attribute(file: BorrowedFd<'_>, name: &[u8], into: &mut [u8]) -> Result<Option<usize>, Errno> {
+    match rustix::fs::fgetxattr(file, name, into) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The names of the extended attributes that a sandbox sees. Files that have none, or whose file
+/// system knows none, have an empty set.
+fn attribute_names(file: BorrowedFd<'_>) -> Result<BTreeSet<Vec<u8>>, Errno> {
+    let mut names = vec![0_u8; ATTRIBUTES_BYTES_MAX];
+    let count = match rustix::fs::flistxattr(file, &mut names[..]) {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeSet::new()),
+        count => count?,
+    };
+    let all = names[..count].split(|byte| *byte == 0);
+    let shown = all.filter(|name| !name.is_empty() && !name.starts_with(OVERLAY));
+    Ok(shown.map(<[u8]>::to_vec).collect())
 }

@@ -8,6 +8,7 @@ use rustix::fs::RawDir;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Maximum number of names of one directory in memory, near the top of a walk.
@@ -147,15 +148,17 @@ struct Level {
 }
 
 impl MergedTree {
-    /// Lists a directory that was found. Stops at `until` with `ETIMEDOUT`.
+    /// Lists a directory that was found. Stops at `until` with `ETIMEDOUT`, and with `ECANCELED` once
+    /// `cancelled` is set because nobody waits for the result any more.
     ///
     /// # Errors
-    /// `ENOTDIR` for anything else, `ETIMEDOUT`, and errors of the kernel.
+    /// `ENOTDIR` for anything else, `ETIMEDOUT`, `ECANCELED`, and errors of the kernel.
     pub fn list(
         &self,
         of: &Found,
         request: &ListRequest,
         until: Instant,
+        cancelled: &AtomicBool,
     ) -> Result<ListPage, Errno> {
         let Place::Directory(top) = &of.place else { return Err(Errno::NOTDIR) };
         let mut page = ListPage::default();
@@ -178,6 +181,9 @@ impl MergedTree {
                 levels.pop();
                 continue;
             };
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(Errno::CANCELED);
+            }
             if Instant::now() >= until {
                 return Err(Errno::TIMEDOUT);
             }

@@ -38,7 +38,7 @@ fn shown(tree: &MergedTree, max: usize) -> Map<String, (FileKind, u32, Vec<u8>)>
     let mut all = Map::new();
     let mut request = ListRequest { recursive: true, hidden: true, max, ..ListRequest::default() };
     loop {
-        let page = tree.list(&root, &request, later()).unwrap();
+        let page = tree.list(&root, &request, later(), &AtomicBool::new(false)).unwrap();
         for file in &page.found {
             let mut content = file.target.clone().unwrap_or_default();
             if file.stat.kind == FileKind::File {
@@ -354,4 +354,19 @@ fn the_same_size_and_time_with_other_content_is_found_in_exact_copies() {
     );
     let times = changes(&of(&one, false), &of(&other, false), 10);
     assert_eq!(times, [("mode".to_owned(), ChangeKind::Changed)]);
+}
+
+/// A list went on for seconds after its client had left.
+///
+/// Promises: T29.
+#[test]
+fn t21_a_list_that_nobody_waits_for_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a"), "").unwrap();
+    let tree = tree(&[directory.path().to_owned()]);
+    let root = tree.find(b"/", true).unwrap().unwrap();
+    let request = ListRequest { recursive: true, max: 10, ..ListRequest::default() };
+    let list = |cancelled| tree.list(&root, &request, later(), &AtomicBool::new(cancelled));
+    assert_eq!(list(false).unwrap().found.len(), 1);
+    assert_eq!(list(true).unwrap_err(), Errno::CANCELED);
 }

@@ -99,12 +99,11 @@ pub(super) async fn authenticate(
 
 /// Finds the key with whose token a URL was signed. Blocks.
 fn signer(service: &Service, sandbox: &SandboxId, url: &SignedUrl) -> Result<Caller, ApiError> {
-    let same_id = service.sandbox_ids().into_iter().filter(|owned| owned.id == *sandbox);
-    for owned in same_id.take(SAME_ID_MAX) {
-        let Ok((life, all)) = service.exposed(&owned.tenant, sandbox) else { continue };
+    for tenant in service.owners_of(sandbox).into_iter().take(SAME_ID_MAX) {
+        let Ok((life, all)) = service.exposed(&tenant, sandbox) else { continue };
         let Some(exposed) = all.get(&DAEMON_PORT) else { continue };
-        for key in keys(service, &owned.tenant) {
-            let link = link(owned.tenant.clone(), key, sandbox);
+        for key in keys(service, &tenant) {
+            let link = link(tenant.clone(), key, sandbox);
             if url.is_by(&link.token(&exposed.secret, &life)) {
                 return match url.is_expired() {
                     true => Err(refused("signature is already expired", "")),
@@ -118,9 +117,7 @@ fn signer(service: &Service, sandbox: &SandboxId, url: &SignedUrl) -> Result<Cal
 
 /// The ids of a tenant's valid keys; `None` stands for the key from the environment.
 fn keys(service: &Service, tenant: &TenantId) -> Vec<Option<String>> {
-    let all = service.keys().list().unwrap_or_default();
-    let own = all.into_iter().filter(|key| key.tenant == tenant.as_str());
-    let valid = own.map(|key| key.id).filter(|id| service.keys().is_valid(id).unwrap_or(false));
+    let valid = service.keys().valid_ids_of(tenant.as_str()).unwrap_or_default().into_iter();
     let environment = (*tenant == TenantId::default_tenant()).then_some(None);
     environment.into_iter().chain(valid.map(Some)).take(KEYS_MAX).collect()
 }

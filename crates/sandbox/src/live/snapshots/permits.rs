@@ -1,52 +1,48 @@
-//! Limits the number of copies that run at the same time: of all tenants, and of each.
+//! Limits how many operations of one kind run at the same time: of all tenants, and of each.
 //!
-//! A copy first waits for its tenant's permit, then for one of all: a tenant that waits for its own
-//! copies takes nothing from the others, and no copy waits for another one in a circle.
+//! An operation first waits for its tenant's permit, then for one of all: a tenant that waits for its
+//! own operations takes nothing from the others, and none waits for another one in a circle.
 
 use crate::model::ids::TenantId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Maximum number of copies of all tenants, so that threads for other files are left.
-const ALL_MAX: usize = 32;
-/// Maximum number of copies of one tenant.
-const TENANT_MAX: usize = 8;
-
-/// The permits for copies of one kind.
-pub(crate) struct CopyPermits {
+/// The permits for operations of one kind.
+pub(crate) struct FairPermits {
     all: Semaphore,
+    /// Maximum number of one tenant.
+    tenant_max: usize,
     /// Only tenants that have or wait for a permit.
     tenants: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
 }
 
-/// A permit for one copy.
-pub(crate) struct CopyPermit<'a> {
+/// A permit for one operation.
+pub(crate) struct FairPermit<'a> {
     _one_of_all: Option<SemaphorePermit<'a>>,
     _own: TenantPermit<'a>,
 }
 
 /// A permit of a tenant, or a place in its queue.
 struct TenantPermit<'a> {
-    permits: &'a CopyPermits,
+    permits: &'a FairPermits,
     tenant: TenantId,
     semaphore: Option<Arc<Semaphore>>,
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Default for CopyPermits {
-    fn default() -> Self {
-        Self { all: Semaphore::new(ALL_MAX), tenants: Mutex::default() }
+impl FairPermits {
+    /// Permits for at most `all` operations, and `tenant_max` of each tenant.
+    pub(crate) fn new(all: usize, tenant_max: usize) -> Self {
+        Self { all: Semaphore::new(all), tenant_max, tenants: Mutex::default() }
     }
-}
 
-impl CopyPermits {
     /// Waits for a permit.
-    pub(crate) async fn acquire(&self, tenant: &TenantId) -> CopyPermit<'_> {
+    pub(crate) async fn acquire(&self, tenant: &TenantId) -> FairPermit<'_> {
         let semaphore = {
             let mut tenants = self.lock();
             let own = tenants.entry(tenant.clone());
-            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(TENANT_MAX))))
+            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.tenant_max))))
         };
         // Created before the wait, which may be dropped.
         let mut own = TenantPermit {
@@ -58,7 +54,7 @@ impl CopyPermits {
         // The semaphores are never closed.
         own.held = semaphore.acquire_owned().await.ok();
         let one_of_all = self.all.acquire().await.ok();
-        CopyPermit { _one_of_all: one_of_all, _own: own }
+        FairPermit { _one_of_all: one_of_all, _own: own }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<Semaphore>>> {
@@ -84,6 +80,9 @@ mod tests {
     use std::future::Future;
     use std::time::Duration;
 
+    const ALL_MAX: usize = 32;
+    const TENANT_MAX: usize = 8;
+
     /// The result of a future that need not wait.
     async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::ZERO, future).await.ok()
@@ -91,7 +90,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_tenant_leaves_permits_for_others_and_nothing_is_left_of_it() {
-        let permits = CopyPermits::default();
+        let permits = FairPermits::new(ALL_MAX, TENANT_MAX);
         let [own, other]: [TenantId; 2] = ["own", "other"].map(|name| name.parse().unwrap());
         let mut held = Vec::new();
         for _ in 0..TENANT_MAX {

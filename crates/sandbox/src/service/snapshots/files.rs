@@ -100,7 +100,7 @@ impl Service {
         .await
     }
 
-    /// Lists a directory of a snapshot.
+    /// Lists a directory of a snapshot. Stops when the caller is dropped.
     ///
     /// # Errors
     /// [`Error::NoSnapshot`], [`Error::Refused`] (`NotFound`, `WrongKind`), [`Error::TooLate`].
@@ -118,10 +118,14 @@ impl Service {
             after: options.after,
             max: options.max as usize,
         };
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let _cancel = CancelOnDrop(Arc::clone(&cancelled));
+        let walks = &self.inner.snapshots.walks;
+        let _walk = if request.recursive { Some(walks.acquire(tenant).await) } else { None };
         self.in_snapshot(tenant, id, move |tree| {
             let found = find(tree, &path, true)?;
-            let list = tree.list(&found, &request, Instant::now() + LIST_TIME);
-            let list = list.map_err(refused)?;
+            let until = Instant::now() + LIST_TIME;
+            let list = tree.list(&found, &request, until, &cancelled).map_err(refused)?;
             let mut unread = HashMap::new();
             let mut files = Vec::with_capacity(list.found.len());
             for one in list.found {
@@ -151,8 +155,7 @@ impl Service {
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(Arc::clone(&cancelled));
         let inner = Arc::clone(&self.inner);
-        let place = self.inner.snapshots.diffs.acquire().await;
-        let _place = place.map_err(|_| Error::Stopping)?;
+        let _walk = self.inner.snapshots.walks.acquire(tenant).await;
         self.in_snapshot(tenant, from, move |tree| {
             let other = open(&inner.snapshots, &other)?;
             let until = Instant::now() + DIFF_TIME;
