@@ -7,6 +7,7 @@ pub(crate) mod denied;
 pub(crate) mod error;
 pub(crate) mod event_encoding;
 pub(crate) mod extensions;
+pub(crate) mod form;
 pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod json_text;

@@ -42,7 +42,7 @@ fn malformed() -> ApiError {
     ApiError::bad_request("the body is not what Content-Encoding: gzip says")
 }
 
-pub(super) fn stalled() -> ApiError {
+fn stalled() -> ApiError {
     let message = "no data of the upload arrived for 60 s";
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "deadline_exceeded", message, "send it again")
 }

@@ -1,26 +1,21 @@
 //! Uploads of forms with several files.
 
 use crate::dialects::e2b::error::E2bError;
-use crate::dialects::e2b::transfer::gzip::stalled;
 use crate::dialects::e2b::transfer::{Target, WrittenFile, about, written};
 use crate::foundation::error::ApiError;
+use crate::foundation::form::{Form, FormField};
 use crate::foundation::json::reject_content_encoding;
 use axum::extract::Request;
-use axum::http::header;
 use isolet_sandbox::Sandbox;
 use isolet_wire::request::WriteOptions;
-use multer::{Field, Multipart};
+use multer::Constraints;
 use std::collections::HashSet;
-use std::time::Duration;
-use tokio::time::timeout;
 
 /// How many files one form may have.
 const FILES_MAX: usize = 10_000;
 /// How many bytes the paths and the metadata of the files of one form may have: they are held until the
 /// answer, while the contents are streams.
 const NAMES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How long an upload may stall.
-const STILL: Duration = Duration::from_secs(60);
 /// The name of the fields that are files.
 const FILE: &str = "file";
 
@@ -31,18 +26,15 @@ pub(super) async fn save(
     request: Request,
 ) -> Result<Vec<WrittenFile>, E2bError> {
     reject_content_encoding(request.headers())?;
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let boundary = multer::parse_boundary(kind.unwrap_or_default());
-    let boundary = boundary.map_err(|error| malformed(&error))?;
-    let mut form = Multipart::new(request.into_body().into_data_stream(), boundary);
+    let (head, body) = request.into_parts();
+    let mut form = Form::new(&head.headers, body, Constraints::new())?;
     let mut files = Vec::new();
     let mut paths = HashSet::new();
     let metadata_bytes: usize = target.metadata.iter().map(|(k, v)| k.len() + v.len()).sum();
     let mut names_bytes = 0;
-    loop {
-        let field = timeout(STILL, form.next_field()).await.map_err(|_| stalled())?;
-        let Some(field) = field.map_err(|error| malformed(&error))? else { break };
+    while let Some(field) = form.next().await? {
         if field.name() != Some(FILE) {
+            field.skip().await?;
             continue;
         }
         let path = match (&target.path, field.file_name()) {
@@ -71,24 +63,12 @@ pub(super) async fn save(
     Ok(files)
 }
 
-async fn save_field(
-    sandbox: &Sandbox,
-    path: &str,
-    mut field: Field<'static>,
-) -> Result<(), E2bError> {
+async fn save_field(sandbox: &Sandbox, path: &str, mut field: FormField) -> Result<(), E2bError> {
     let writer = sandbox.file_save(path.as_bytes(), WriteOptions::default()).await;
     let mut writer = writer.map_err(|error| about(path, error))?;
-    loop {
-        let chunk = timeout(STILL, field.chunk()).await.map_err(|_| stalled())?;
-        match chunk.map_err(|error| malformed(&error))? {
-            None => break,
-            Some(bytes) => writer.write(&bytes).await.map_err(|error| about(path, error))?,
-        }
+    while let Some(bytes) = field.chunk().await? {
+        writer.write(&bytes).await.map_err(|error| about(path, error))?;
     }
     writer.save().await.map_err(|error| about(path, error))?;
     Ok(())
-}
-
-fn malformed(error: &multer::Error) -> ApiError {
-    ApiError::bad_request(format!("the form is malformed: {error}"))
 }
