@@ -12,7 +12,7 @@ use crate::fleet::joined::JoinedFleet;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::limits::limiter::Limiter;
-use crate::limits::response_memory::ResponseMemory;
+use crate::limits::memory_budget::MemoryBudget;
 use isolet_build::Builder;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{Sandbox, SandboxId, Service};
@@ -41,7 +41,9 @@ pub(crate) struct App {
     /// Counts the requests of each tenant.
     pub(crate) limiter: Arc<Limiter>,
     /// The memory budget of responses that are built whole before they are sent.
-    pub(crate) response_memory: Arc<ResponseMemory>,
+    pub(crate) response_memory: Arc<MemoryBudget>,
+    /// The memory budget of bodies and of what is parsed from them.
+    pub(crate) body_memory: Arc<MemoryBudget>,
     /// The open connections of clients.
     pub(crate) connections: Arc<Connections>,
     /// The watchers of directories that clients of E2B's dialect poll.

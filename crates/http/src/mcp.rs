@@ -9,9 +9,12 @@ use crate::connection::connections::ClientConnection;
 use crate::foundation::error::ApiError;
 use crate::foundation::event_encoding::is_event_stream;
 use crate::foundation::extensions::{Peer, Proxied, Scheme};
+use crate::foundation::json::{SMALL_BODY_BYTES_MAX, read_body_within};
+use crate::limits::body_memory::BodyMemory;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Limiter;
-use crate::limits::permit_body::hold_permit;
+use crate::limits::memory_budget::MemoryBudget;
+use crate::limits::permit_body::hold_permit_and_body;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Extensions, Method, Request, Response, StatusCode};
@@ -19,7 +22,10 @@ use axum::response::IntoResponse;
 use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use isolet_mcp::{Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients};
+use isolet_mcp::{
+    Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, MESSAGE_BYTES_MAX,
+    Reply,
+};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -44,12 +50,27 @@ pub(crate) fn with_mcp(
     let limiter = Arc::clone(&app.limiter);
     let inside = Arc::new(RouterApi { router: router.clone(), not_found });
     let clients = Clients::new(inside, stop);
-    router.route(MCP_PATH, any(move |request| answer(clients, limiter, request)))
+    let memory = Arc::clone(&app.body_memory);
+    router.route(MCP_PATH, any(move |request| answer(clients, limiter, memory, request)))
+}
+
+/// Reads a message. The protocol's library parses it more than once into values of any shape, so it
+/// only gets messages with few values. A key that only reads sends no files.
+async fn read_message(
+    request: Request<Body>,
+    read_only: bool,
+    memory: &BodyMemory,
+) -> Result<Request<Body>, ApiError> {
+    let max = if read_only { SMALL_BODY_BYTES_MAX } else { MESSAGE_BYTES_MAX };
+    let (parts, body) = request.into_parts();
+    let message = read_body_within(body, Some(memory), max).await?;
+    Ok(Request::from_parts(parts, Body::from(message)))
 }
 
 async fn answer(
     clients: Clients,
     limiter: Arc<Limiter>,
+    memory: Arc<MemoryBudget>,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let caller = request.extensions().get::<Caller>().ok_or_else(unauthorized)?;
@@ -57,9 +78,14 @@ async fn answer(
     let listens = request.method() == Method::GET;
     let kind = if listens { ConnectionKind::EventStream } else { ConnectionKind::Call };
     let owner = caller.tenant.clone();
+    let read_only = caller.read_only;
     // The client outlives the request and must not hold the slot of its connection.
     let connection = request.extensions_mut().remove::<Arc<ClientConnection>>();
     let mut permit = limiter.acquire(&owner, kind, connection.as_ref())?;
+    let message = BodyMemory::new(memory.share(&owner));
+    if request.method() == Method::POST {
+        request = read_message(request, read_only, &message).await?;
+    }
     let answered = clients.answer(owner.as_str(), request).await;
     // A tool may run for long, so it counts as an event stream instead of a call: otherwise tools
     // could use up the calls that are needed to stop them. A tenant without a free event stream
@@ -69,8 +95,8 @@ async fn answer(
         let stream = limiter.acquire(&owner, ConnectionKind::EventStream, connection.as_ref());
         permit = stream.unwrap_or(permit);
     }
-    answered.map(|reply| hold_permit(reply.map(Body::new), permit)).map_err(|refused| match refused
-    {
+    let hold = |reply: Reply| hold_permit_and_body(reply.map(Body::new), permit, message);
+    answered.map(hold).map_err(|refused| match refused {
         ClientRefused::Unknown => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_client",

@@ -23,7 +23,7 @@ use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::arrival::Arrivals;
 use crate::forwarding::node_call::images::FleetImages;
 use crate::limits::limiter::Limiter;
-use crate::limits::response_memory::ResponseMemory;
+use crate::limits::memory_budget::MemoryBudget;
 use crate::limits::settings::ConnectionLimits;
 use crate::server::handshake::CurrentTls;
 use crate::server::request::Shared;
@@ -105,7 +105,8 @@ pub async fn serve(
     let swept = Arc::clone(&upstreams);
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
-    let response_memory = ResponseMemory::new(options.connections.answer_bytes);
+    let response_memory = MemoryBudget::new(options.connections.answer_bytes);
+    let body_memory = MemoryBudget::new(options.connections.body_bytes);
     let app = App {
         service,
         builder: options.builder,
@@ -117,6 +118,7 @@ pub async fn serve(
         link_guesses: Arc::new(NotFoundLimiter::new(LINK_GUESSES, refused.not_found.clone())),
         limiter,
         response_memory,
+        body_memory,
         connections: Arc::clone(&connections),
         e2b_watchers: Arc::default(),
         fleet: options.fleet.map(|fleet| Arc::new(JoinedFleet::new(fleet))),

@@ -2,8 +2,12 @@
 //! a command that fails, an exception is not an error of the tool.
 
 use crate::tool_result::{self, line_end, success};
+use bytes::Bytes;
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Image types that models can view, in the order of preference.
@@ -17,6 +21,51 @@ const IMAGES_MAX: usize = 16;
 const IMAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Limit on the text of one value, in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// The answer to a run as values, without the displayed ones that the result does not show.
+///
+/// # Errors
+/// A failure for what is not JSON.
+pub(crate) fn parse(body: &Bytes) -> Result<Value, CallToolResult> {
+    let read = || -> serde_json::Result<Value> {
+        // A displayed value may be any JSON of the tenant: it stays text.
+        let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body)?;
+        let mut answer = Map::new();
+        if let Some(results) = fields.remove("results") {
+            let results: Vec<Displayed<'_>> = serde_json::from_str(results.get())?;
+            answer.insert("results".to_owned(), results.iter().map(Displayed::shown).collect());
+        }
+        for (name, value) in fields {
+            answer.insert(name, serde_json::from_str(value.get())?);
+        }
+        Ok(Value::Object(answer))
+    };
+    read().map_err(|_| tool_result::failure("the server's response is not JSON"))
+}
+
+/// A displayed value, by media type.
+#[derive(Deserialize)]
+struct Displayed<'a> {
+    #[serde(borrow)]
+    data: BTreeMap<String, &'a RawValue>,
+}
+
+impl Displayed<'_> {
+    /// The representation that a result shows, as [`image`] and [`value`] expect it.
+    fn shown(&self) -> Value {
+        let text = |value: &RawValue| {
+            serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+        };
+        let mut data = Map::new();
+        for kind in IMAGES.into_iter().chain(TEXTS) {
+            if let Some(value) = self.data.get(kind) {
+                data.insert(kind.to_owned(), text(value).into());
+                break;
+            }
+        }
+        serde_json::json!({ "data": data })
+    }
+}
 
 /// The result of a run: one text with output, values and exception, then the images.
 pub(crate) fn run(mut answer: Value) -> CallToolResult {
@@ -156,6 +205,22 @@ mod tests {
         let image = result.content[1].as_image().expect("an image");
         assert_eq!((image.data.as_str(), image.mime_type.as_str()), ("aGVsbG8=", "image/png"));
         assert_eq!(result.is_error, Some(false));
+    }
+
+    #[test]
+    fn a_displayed_value_is_read_as_text() {
+        let many = format!("[{}0]", "{\"a\":0},".repeat(100_000));
+        let body = format!(
+            r#"{{"stdout":"o","results":[{{"kind":"display","data":{{"application/json":{many},"x/y":{many}}},"metadata":{{}}}},{{"kind":"result","data":{{"text/html":"<b>","text/plain":"4"}}}}],"exception":null}}"#
+        );
+        let answer = parse(&Bytes::from(body)).expect("JSON");
+        assert_eq!(
+            answer["results"],
+            json!([{"data": {"application/json": many}}, {"data": {"text/plain": "4"}}])
+        );
+        let result = run(answer);
+        assert!(texts(&result)[0].starts_with("o\n[{\"a\":0},{"), "{:?}", texts(&result)[0].len());
+        assert!(parse(&Bytes::from_static(b"{")).is_err());
     }
 
     #[test]

@@ -22,4 +22,4 @@ mod transport;
 pub use api::{Api, ApiFuture};
 pub use clients::{CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, Reply};
 pub use server::McpServer;
-pub use transport::{StdioError, serve};
+pub use transport::{MESSAGE_BYTES_MAX, StdioError, serve};

@@ -3,10 +3,15 @@
 use crate::hints;
 use bytes::Bytes;
 use http::Response;
+use isolet_wire::json_tree::tree_bytes;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 use std::fmt::Write;
 
+/// Limit on the memory for the values of a response, in bytes: those of 10,000 files.
+const VALUES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Limit on a response that is an error of the server, in bytes.
+const ERROR_BYTES_MAX: usize = 16 * 1024;
 /// Number of network denials in the text; the structured data contains all.
 const DENIALS_SHOWN_MAX: usize = 8;
 
@@ -29,7 +34,7 @@ pub(crate) fn require_success(
     if status.is_success() {
         return Ok(response);
     }
-    let mut body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    let mut body = error_body(response.body());
     hints::name_tools(&mut body);
     let field = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut text = format!("{} ({} {})", field("message"), status.as_u16(), field("error"));
@@ -41,8 +46,19 @@ pub(crate) fn require_success(
     Err(result)
 }
 
+/// The JSON of a response that may be an error of the server; null if it is none.
+pub(crate) fn error_body(body: &Bytes) -> Value {
+    match body.len() <= ERROR_BYTES_MAX {
+        true => serde_json::from_slice(body).unwrap_or_default(),
+        false => Value::Null,
+    }
+}
+
 /// Parses the JSON of a response.
 pub(crate) fn json(response: &Response<Bytes>) -> Result<Value, CallToolResult> {
+    if tree_bytes(response.body()) > VALUES_BYTES_MAX {
+        return Err(failure("the server's response has too many values; ask for a smaller part"));
+    }
     serde_json::from_slice(response.body())
         .map_err(|_| failure("the server's response is not JSON"))
 }

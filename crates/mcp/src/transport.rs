@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 /// Silence after which a client counts as disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Limit on a client's message: a file of several MiB in base64.
-const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Protocol error of a client on standard input and output.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ pub mod activity;
 pub mod context;
 pub mod credential;
 pub mod frame;
+pub mod json_tree;
 pub mod launcher;
 pub mod lease;
 pub mod lease_guard;

@@ -139,7 +139,7 @@ pub(crate) async fn ask_within(
 /// # Errors
 /// 400 when this version does not know the question.
 pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response, ApiError> {
-    let raw = json::read_body(request.into_body()).await?;
+    let raw = json::read_body(request.into_body(), None).await?;
     let call: NodeCall = json::parse(&raw)?;
     let mut answer = NodeAnswer::default();
     match call {

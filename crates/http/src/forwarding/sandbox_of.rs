@@ -149,7 +149,7 @@ async fn read(request: Request) -> Result<(Request, Option<Bytes>), ApiError> {
     if json::reject_content_encoding(&parts.headers).is_err() {
         return Ok((Request::from_parts(parts, body), None));
     }
-    let raw = json::read_body(body).await?;
+    let raw = json::read_body(body, parts.extensions.get()).await?;
     let good = raw.is_empty() || json::require_json_type(&parts.headers).is_ok();
     let request = Request::from_parts(parts, Body::from(raw.clone()));
     Ok((request, good.then_some(raw)))

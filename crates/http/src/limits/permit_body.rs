@@ -1,7 +1,8 @@
 //! A response body that holds the permit of its request.
 
+use crate::limits::body_memory::BodyMemory;
 use crate::limits::limiter::Permit;
-use crate::limits::response_memory::MemoryShare;
+use crate::limits::memory_budget::MemoryShare;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
@@ -22,7 +23,21 @@ pub(crate) fn with_permit(
     share: Option<MemoryShare>,
 ) -> Response {
     let rest = Bytes::new();
-    response.map(|body| Body::new(PermitBody { body, rest, permit: Some(permit), share }))
+    let permit = Some(permit);
+    response.map(|body| Body::new(PermitBody { body, rest, permit, share, _request: None }))
+}
+
+/// As [`hold_permit`], for a request whose body is still read while its response is sent.
+pub(crate) fn hold_permit_and_body(
+    response: Response,
+    permit: Permit,
+    request: BodyMemory,
+) -> Response {
+    let rest = Bytes::new();
+    let permit = Some(permit);
+    let request = Some(request);
+    response
+        .map(|body| Body::new(PermitBody { body, rest, permit, share: None, _request: request }))
 }
 
 struct PermitBody {
@@ -33,6 +48,8 @@ struct PermitBody {
     permit: Option<Permit>,
     /// The share of the memory for responses, if this response is held in full.
     share: Option<MemoryShare>,
+    /// The memory of the request's body, if it is needed until the end of the response.
+    _request: Option<BodyMemory>,
 }
 
 impl PermitBody {

@@ -26,6 +26,12 @@ const ANSWER_BYTES_MIN: u64 = 4 << 20;
 /// take twelve times the size of its output (JSON may escape a byte with six, in a buffer that
 /// doubles as it grows), and half of the memory is for everything else.
 const MEMORY_SHARE: u64 = 24;
+/// The divisor from all memory to the memory for bodies and what is parsed from them.
+const BODY_MEMORY_SHARE: u64 = 8;
+/// The largest default for that memory.
+const BODY_BYTES_MAX: u64 = 1 << 30;
+/// The smallest default for that memory. With less, the longest bodies of JSON would be refused.
+const BODY_BYTES_MIN: u64 = 32 << 20;
 /// The default time after which a client that does not read is disconnected.
 const STALLED: Duration = Duration::from_secs(300);
 
@@ -45,6 +51,8 @@ pub struct ConnectionLimits {
     pub stalled: Duration,
     /// Memory for output that is captured into responses, of all requests together, in bytes.
     pub answer_bytes: u64,
+    /// Memory for bodies of JSON and what is parsed from them, of all requests together, in bytes.
+    pub body_bytes: u64,
 }
 
 impl ConnectionLimits {
@@ -67,6 +75,7 @@ impl ConnectionLimits {
             kinds: [0; ConnectionKind::COUNT],
             stalled: STALLED,
             answer_bytes: ANSWER_BYTES_MAX,
+            body_bytes: BODY_BYTES_MAX,
         };
         limits.with_tenant_max((requests / 2).max(1))
     }
@@ -79,10 +88,12 @@ impl ConnectionLimits {
         self
     }
 
-    /// Sets the memory for responses to the default of a server with this much memory, in bytes.
+    /// Sets the memory for responses and bodies to the default of a server with this much memory, in
+    /// bytes.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.answer_bytes = (bytes / MEMORY_SHARE).clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
+        self.body_bytes = (bytes / BODY_MEMORY_SHARE).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX);
         self
     }
 
@@ -119,7 +130,8 @@ mod tests {
         assert_eq!((few.max, few.requests_max(), few.tenant_max), (400, 350, 175));
         assert_eq!(ConnectionLimits::derived(1 << 20, u64::MAX), ConnectionLimits::default());
         let small = ConnectionLimits::derived(1 << 20, 200 << 20);
-        assert_eq!((small.max, small.answer_bytes >> 20), (200, 8));
+        assert_eq!((small.max, small.answer_bytes >> 20, small.body_bytes >> 20), (200, 8, 32));
+        assert_eq!(ConnectionLimits::derived(1 << 20, 512 << 20).body_bytes, 64 << 20);
         let least = ConnectionLimits::derived(0, 0);
         assert!(ConnectionKind::ALL.into_iter().all(|kind| least.of(kind) > 0), "{least:?}");
     }

@@ -386,8 +386,10 @@ pub(crate) async fn run(
     let id = ids.context()?;
     let reach = Access::CreateIfMissing;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
+    let memory = app.body_memory.share(&caller.tenant);
+    let cancel = body.cancel_on_close;
     let context_run =
-        context_run::begin(&sandbox, id, code, body.cancel_on_close, default_spec(id)).await?;
+        context_run::begin(&sandbox, id, code, cancel, default_spec(id), memory).await?;
     let report = RunReport { context: id.clone(), lost: LostFields::take(&sandbox) };
     let cancellation = app.cancellations.subscribe(&caller);
     match accepts_event_stream(&headers) {

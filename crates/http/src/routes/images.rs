@@ -9,7 +9,7 @@ use crate::foundation::binary::Binary;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::event_encoding::accepts_event_stream;
-use crate::foundation::json::{StrictJson, not_null, reject_content_encoding};
+use crate::foundation::json::{SmallJson, StrictJson, not_null, reject_content_encoding};
 use crate::foundation::query::{Query, decode_path};
 use crate::foundation::upload_body::UploadBody;
 use crate::routes::snapshots::parse_id;
@@ -345,7 +345,7 @@ pub(crate) async fn pull(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: StrictJson<PullImage>,
+    body: SmallJson<PullImage>,
 ) -> Result<Response, ApiError> {
     let platform = match &body.value.platform {
         Some(text) => Platform::parse(text).ok_or_else(|| {
@@ -550,7 +550,7 @@ pub(crate) async fn export(
 pub(crate) async fn gc(
     State(app): State<App>,
     caller: Caller,
-    body: StrictJson<CollectImages>,
+    body: SmallJson<CollectImages>,
 ) -> Result<Json<Collected>, ApiError> {
     if body.value.all && caller.tenant.as_str() != "default" {
         let hint = "remove your own images with DELETE /v1/images/{image}";

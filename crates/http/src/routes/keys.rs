@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::auth::caller::{Caller, unauthorized};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::AuditedKey;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -219,7 +219,7 @@ pub(crate) async fn current(caller: Caller) -> Json<CurrentKey> {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    body: StrictJson<CreateKey>,
+    body: SmallJson<CreateKey>,
 ) -> Result<(StatusCode, Extension<AuditedKey>, Json<CreatedKey>), ApiError> {
     let all = of_tenant(&app, &caller).await?;
     let creator = all.iter().find(|key| caller.key.as_ref() == Some(&key.id));

@@ -13,7 +13,7 @@ use crate::forwarding::lookup::peer_named;
 use crate::forwarding::node_call::drain;
 use crate::forwarding::node_call::{self, NodeCall};
 use crate::foundation::error::ApiError;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::foundation::query::Query;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -224,7 +224,7 @@ pub(crate) async fn drain(
     State(app): State<App>,
     caller: Caller,
     Path(node): Path<String>,
-    body: StrictJson<DrainNode>,
+    body: SmallJson<DrainNode>,
 ) -> Result<Json<DrainProgress>, ApiError> {
     let options = DrainOptions { timeout_s: body.value.timeout_s };
     drain_of(&app, &caller, &node, Some(options)).await

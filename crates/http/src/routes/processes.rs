@@ -11,7 +11,7 @@ use crate::auth::caller::Caller;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::{self, PathIds, program, stdin};
-use crate::foundation::json::{StrictJson, UniqueMap, not_null};
+use crate::foundation::json::{SmallJson, StrictJson, UniqueMap, not_null};
 use crate::foundation::lost::LostFields;
 use crate::foundation::query::Query;
 use crate::foundation::signals;
@@ -317,7 +317,7 @@ pub(crate) async fn signal(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<Signal>,
+    body: SmallJson<Signal>,
 ) -> Result<StatusCode, ApiError> {
     let number = signals::parse(&body.value.signal)?;
     let sandbox = app.look(&caller, &ids).await?;
@@ -344,7 +344,7 @@ pub(crate) async fn kill(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<Kill>,
+    body: SmallJson<Kill>,
 ) -> Result<Response, ApiError> {
     let number = body.value.signal.as_ref().map_or(Ok(TERM), signals::parse)?;
     let grace = body.value.grace_ms.unwrap_or(GRACE_MS);

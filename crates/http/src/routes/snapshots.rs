@@ -9,7 +9,7 @@ use crate::auth::caller::Caller;
 use crate::foundation::creation::{created, done, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::{PathIds, bad_id};
-use crate::foundation::json::{Object, StrictJson, not_null};
+use crate::foundation::json::{Object, SmallJson, not_null};
 use crate::foundation::query::Query;
 use crate::routes::sandboxes;
 use crate::routes::snapshots::view::{ForksView, RestoredView, SnapshotListView, SnapshotView};
@@ -110,7 +110,7 @@ pub(crate) async fn create(
     caller: Caller,
     ids: PathIds,
     headers: HeaderMap,
-    body: StrictJson<CreateSnapshot>,
+    body: SmallJson<CreateSnapshot>,
 ) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/snapshots", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;
@@ -218,7 +218,7 @@ pub(crate) async fn fork(
     caller: Caller,
     ids: PathIds,
     headers: HeaderMap,
-    body: StrictJson<Fork>,
+    body: SmallJson<Fork>,
 ) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/fork", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;
@@ -251,7 +251,7 @@ pub(crate) async fn restore(
     caller: Caller,
     ids: PathIds,
     headers: HeaderMap,
-    body: StrictJson<Restore>,
+    body: SmallJson<Restore>,
 ) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/restore", ids.sandbox);
     let once = idempotency_key(&headers, &route, &body.raw)?;

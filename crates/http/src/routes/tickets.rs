@@ -5,7 +5,7 @@ use crate::auth::caller::{Caller, SocketPurpose, TicketScope, read_only_key};
 use crate::auth::tickets::{TTL_MAX, with_node};
 use crate::foundation::error::ApiError;
 use crate::foundation::input;
-use crate::foundation::json::{self, StrictJson, not_null};
+use crate::foundation::json::{self, SmallJson, not_null};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -119,7 +119,7 @@ pub(crate) struct Ticket {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
-    body: StrictJson<MakeTicket>,
+    body: SmallJson<MakeTicket>,
 ) -> Result<(StatusCode, Json<Ticket>), ApiError> {
     let wanted = body.value;
     let mut scope = wanted.scope()?;

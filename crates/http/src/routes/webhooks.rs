@@ -8,7 +8,7 @@ use crate::foundation::creation;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::AuditedWebhook;
 use crate::foundation::input::bad_id;
-use crate::foundation::json::StrictJson;
+use crate::foundation::json::SmallJson;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -38,7 +38,7 @@ pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: StrictJson<CreateWebhook>,
+    body: SmallJson<CreateWebhook>,
 ) -> Result<Response, ApiError> {
     let once = creation::idempotency_key(&headers, "POST /v1/webhooks", &body.raw)?;
     let spec = NewWebhook::from(body.value);
@@ -120,7 +120,7 @@ pub(crate) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    body: StrictJson<UpdateWebhook>,
+    body: SmallJson<UpdateWebhook>,
 ) -> Result<Json<WebhookView>, ApiError> {
     let change = body.value.into();
     Ok(Json(app.webhooks.update(caller.tenant.as_str(), &id, change).await?.into()))

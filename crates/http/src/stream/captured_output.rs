@@ -3,7 +3,7 @@
 use crate::foundation::error::ApiError;
 use crate::foundation::json_text::OutputText;
 use crate::foundation::utf8_stream::partial_char_len;
-use crate::limits::response_memory::MemoryShare;
+use crate::limits::memory_budget::MemoryShare;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -166,12 +166,12 @@ pub(crate) fn output_limit_bytes(max: Option<u64>) -> Result<usize, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::response_memory::ResponseMemory;
+    use crate::limits::memory_budget::MemoryBudget;
     use isolet_sandbox::TenantId;
 
     fn output(max: usize, memory: u64) -> CapturedOutput {
         // One tenant gathers at most half of all.
-        let memory = ResponseMemory::new(memory.saturating_mul(2));
+        let memory = MemoryBudget::new(memory.saturating_mul(2));
         CapturedOutput::new(max, memory.share(&TenantId::parse("t").unwrap()))
     }
 

@@ -4,11 +4,14 @@ pub(crate) use crate::stream::context_run_view::RunAnswer;
 
 use crate::auth::cancellation::Cancellation;
 use crate::foundation::error::ApiError;
+use crate::limits::memory_budget::MemoryShare;
 use crate::stream::captured_output::CapturedOutput;
 use crate::stream::context_run_view::{FaultView, RunReport, ShownView};
 use axum::http::StatusCode;
 use axum::response::Response;
-use isolet_sandbox::contexts::{Code, ContextRunConnection, ContextRunEvent, ContextSpec, Fault};
+use isolet_sandbox::contexts::{
+    Code, ContextRunConnection, ContextRunEvent, ContextSpec, Fault, SaidMemory,
+};
 use isolet_sandbox::{ContextId, Denials, Denied, Error, Sandbox};
 use isolet_wire::context::ContextRunEnd;
 use isolet_wire::frame::DataFrame;
@@ -48,6 +51,16 @@ impl CapturedResults {
             }
             None => self.lost += 1,
         }
+    }
+}
+
+impl SaidMemory for MemoryShare {
+    fn take(&mut self, bytes: usize) -> bool {
+        self.take(bytes)
+    }
+
+    fn clear(&mut self) {
+        self.clear();
     }
 }
 
@@ -185,7 +198,7 @@ impl ContextRun {
     }
 }
 
-/// Starts a run. If there is no context of this id, it is created with the settings of `default`.
+/// Starts a run, whose messages take their memory out of `memory`. If there is no context of this id, it is created with the settings of `default`.
 ///
 /// # Errors
 /// 404 `no_context`, and refusals by the agent.
@@ -195,6 +208,7 @@ pub(crate) async fn begin(
     code: Code,
     cancel: bool,
     default: Option<ContextSpec>,
+    memory: MemoryShare,
 ) -> Result<ContextRun, ApiError> {
     // Asked before the run: its refusal may arrive later than `started` waits.
     if let Some(spec) = default
@@ -203,7 +217,8 @@ pub(crate) async fn begin(
     {
         sandbox.context_open(spec, true).await.map_err(context_error)?;
     }
-    let link = sandbox.context_run(id, code).await.map_err(context_error)?;
+    let link = sandbox.context_run(id, code, Box::new(memory)).await;
+    let link = link.map_err(context_error)?;
     ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
 }
 

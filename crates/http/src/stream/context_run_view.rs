@@ -11,7 +11,6 @@ use isolet_sandbox::{ContextId, Denied};
 use isolet_wire::context::{ContextRunEnd, InterpreterExit};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
@@ -222,10 +221,10 @@ pub(crate) struct ShownView<'a> {
     kind: &'a str,
     /// The value by media type: text, JSON values, or images in base64.
     #[schema(value_type = Map<String, Value>)]
-    data: &'a Map<String, Value>,
+    data: &'a BTreeMap<String, Box<RawValue>>,
     /// The metadata that the code gave.
     #[schema(value_type = Map<String, Value>)]
-    metadata: &'a Map<String, Value>,
+    metadata: &'a RawValue,
     /// The size in bytes of representations that were too large, by media type.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, u64>>, nullable = false)]
@@ -309,8 +308,12 @@ mod tests {
             text_bytes: 9,
         };
         let data = serde_json::from_str(r#"{"text/plain":"1"}"#).unwrap();
-        let mut shown =
-            Shown { kind: "result".into(), data, metadata: Map::new(), cut: BTreeMap::new() };
+        let mut shown = Shown {
+            kind: "result".into(),
+            data,
+            metadata: serde_json::from_str("{}").unwrap(),
+            cut: BTreeMap::new(),
+        };
         let fault = Fault { name: "E".into(), message: "m\"".into(), traceback: vec!["t".into()] };
         let mut answer = RunAnswer::new(&end, true, output, denied(), report());
         answer.results = vec![serde_json::value::to_raw_value(&ShownView::from(&shown)).unwrap()];

@@ -30,6 +30,7 @@ pub(crate) struct ConnectionsFile {
     ports: Option<usize>,
     stalled_s: Option<u64>,
     answers_mib: Option<u64>,
+    bodies_mib: Option<u64>,
 }
 
 /// The hard limit on descriptors of this process. The server raises its soft limit to it.
@@ -106,6 +107,9 @@ impl ConnectionsFile {
         if let Some(mib) = self.answers_mib {
             limits.answer_bytes = mib.saturating_mul(MIB);
         }
+        if let Some(mib) = self.bodies_mib {
+            limits.body_bytes = mib.saturating_mul(MIB);
+        }
         Ok(limits)
     }
 
@@ -117,6 +121,7 @@ impl ConnectionsFile {
             tenant_max: Some(limits.tenant_max),
             stalled_s: Some(limits.stalled.as_secs()),
             answers_mib: Some(limits.answer_bytes / MIB),
+            bodies_mib: Some(limits.body_bytes / MIB),
             ..Self::default()
         };
         for kind in ConnectionKind::ALL {
@@ -149,6 +154,7 @@ mod tests {
             (20, 10)
         );
         assert_eq!(read("answers_mib = 7").expect("sound").answer_bytes, 7 * MIB);
+        assert_eq!(read("bodies_mib = 9").expect("sound").body_bytes, 9 * MIB);
         let again = ConnectionsFile::shown(&limits).settings().expect("sound");
         assert_eq!(again.kinds, limits.kinds, "what is shown says all of it");
         assert_eq!((again.max, again.reserve), (limits.max, limits.reserve));

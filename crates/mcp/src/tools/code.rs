@@ -167,7 +167,7 @@ async fn run(api: &ApiCall<'_>, args: RunArgs, timeout_ms: u64) -> ToolResult {
         response = api.send(Method::POST, path, &JSON, body).await?;
     }
     let response = tool_result::require_success(response)?;
-    Ok(code_result::run(tool_result::json(&response)?))
+    Ok(code_result::run(code_result::parse(response.body())?))
 }
 
 /// A context in which code runs.

@@ -228,7 +228,7 @@ fn text(body: &Bytes, max_bytes: usize) -> String {
 fn is_server_error(response: &Response<Bytes>) -> bool {
     let status = response.status();
     let body: Value = match status.is_client_error() || status.is_server_error() {
-        true => serde_json::from_slice(response.body()).unwrap_or_default(),
+        true => tool_result::error_body(response.body()),
         false => Value::Null,
     };
     ["error", "message", "hint"].iter().all(|name| body.get(name).is_some_and(Value::is_string))

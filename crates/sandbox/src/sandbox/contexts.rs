@@ -8,7 +8,9 @@
 mod open;
 mod run;
 
-pub use run::{Code, ContextRunConnection, ContextRunEvent, Fault, SAID_BYTES_MAX, Shown};
+pub use run::{
+    Code, ContextRunConnection, ContextRunEvent, Fault, SAID_BYTES_MAX, SaidMemory, Shown,
+};
 
 use crate::agent_client::pool::Pool;
 use crate::agent_client::wire::{ANSWER_WAIT, AgentEvent};

@@ -4,6 +4,7 @@
 
 mod agent_versions;
 mod agents;
+mod attacks;
 mod backups;
 mod copies;
 mod descriptors;

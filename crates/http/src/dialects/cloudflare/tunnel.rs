@@ -7,7 +7,7 @@ use crate::dialects::cloudflare::address::sandbox;
 use crate::dialects::cloudflare::error::BridgeError;
 use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::proxy::target::parse_port;
 use crate::routes::ports::links::{self, LinkSettings};
 use axum::Json;
@@ -69,7 +69,7 @@ pub(crate) async fn open(
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
     base: BaseUrl,
-    body: Result<StrictJson<BridgeTunnel>, ApiError>,
+    body: Result<SmallJson<BridgeTunnel>, ApiError>,
 ) -> Result<Json<Tunnel>, BridgeError> {
     let id = sandbox(&id)?;
     let port = parse_port(&port)?;

@@ -21,7 +21,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Lenient<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, E2bError> {
         let (parts, body) = request.into_parts();
         reject_content_encoding(&parts.headers)?;
-        let raw = read_body(body).await?;
+        let raw = read_body(body, parts.extensions.get()).await?;
         let text = if raw.is_empty() { &b"{}"[..] } else { &raw[..] };
         // A derived `Deserialize` would also accept an array of the fields.
         if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {

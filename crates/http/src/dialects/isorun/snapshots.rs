@@ -6,7 +6,7 @@ use crate::dialects::isorun::runs::IsorunRun;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::ClaimedId;
 use crate::foundation::input::PathIds;
-use crate::foundation::json::StrictJson;
+use crate::foundation::json::SmallJson;
 use crate::routes::snapshots::{Fork, parse_id};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -89,7 +89,7 @@ pub(crate) async fn restore(
     State(app): State<App>,
     caller: Caller,
     claimed: Option<Extension<ClaimedId>>,
-    body: StrictJson<RestoreRun>,
+    body: SmallJson<RestoreRun>,
 ) -> Result<(StatusCode, Json<IsorunRun>), ApiError> {
     let snapshot = Some(parse_id(&body.value.snapshot_id)?);
     let wish = SandboxSpec { snapshot, ..SandboxSpec::default() };
@@ -113,7 +113,7 @@ pub(crate) async fn fork(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<Fork>,
+    body: SmallJson<Fork>,
 ) -> Result<(StatusCode, Json<IsorunForks>), ApiError> {
     let count = body.value.count();
     let (forks, _) = app.service.fork(&caller.tenant, &ids.sandbox, count, None).await?;

@@ -6,7 +6,7 @@ use crate::dialects::swerex::error::SwerexError;
 use crate::dialects::swerex::run::{self, Finished};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
-use crate::foundation::json::StrictJson;
+use crate::foundation::json::{SmallJson, StrictJson};
 use crate::stream::command::ShellCommand;
 use axum::Json;
 use axum::extract::State;
@@ -151,7 +151,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<CloseSession>,
+    body: SmallJson<CloseSession>,
 ) -> Result<Json<ClosedSession>, SwerexError> {
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let session = existing(&sandbox, &body.value.session)?;

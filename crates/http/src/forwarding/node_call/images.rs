@@ -205,7 +205,7 @@ pub(crate) fn owns(path: &str) -> bool {
 /// 404 if the tenant has no such image or layer here, 429 if this node sends too many layers.
 pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response, ApiError> {
     let path = request.uri().path().to_owned();
-    let raw = json::read_body(request.into_body()).await?;
+    let raw = json::read_body(request.into_body(), None).await?;
     match path.as_str() {
         IMAGE_PATH => {
             let WantedImage { tenant, image } = json::parse(&raw)?;

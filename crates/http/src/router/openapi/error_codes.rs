@@ -259,6 +259,11 @@ const CODES: &[ErrorCode] = &[
     code("too_many_transfers", "429", "The tenant has too many pushes and pulls at once."),
     code("too_many_webhooks", "429", "The tenant has as many webhooks as it may have."),
     code(
+        "too_much_memory",
+        "429",
+        "Requests or unread answers of the tenant hold as much memory as they may. Read the answers, or retry.",
+    ),
+    code(
         "too_slow",
         "410",
         "The client read the event stream too slowly. Reconnect with `Last-Event-ID`.",

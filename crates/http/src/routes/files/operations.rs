@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::error::ApiError;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::routes::files::target::{CreateMode, FileTarget, checked, mode, open_sandbox};
 use crate::routes::files::view::FileView;
 use axum::Json;
@@ -106,7 +106,7 @@ pub(super) async fn order(
     State(app): State<App>,
     caller: Caller,
     target: FileTarget,
-    body: StrictJson<FileOrder>,
+    body: SmallJson<FileOrder>,
 ) -> Result<Json<OperationResult>, ApiError> {
     let order = body.value;
     let task = order.task()?;

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::AuditedImage;
-use crate::foundation::json::StrictJson;
+use crate::foundation::json::SmallJson;
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub(crate) struct ImageAlias {
 pub(crate) async fn tag(
     State(app): State<App>,
     caller: Caller,
-    body: StrictJson<TagImage>,
+    body: SmallJson<TagImage>,
 ) -> Result<(Extension<AuditedImage>, Json<TaggedImage>), ApiError> {
     let TagImage { image, name } = body.value;
     let complete = app.service.complete_name(&name)?;

@@ -8,7 +8,7 @@ use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::Proxied;
 use crate::foundation::input::PathIds;
-use crate::foundation::json::{StrictJson, not_null, port};
+use crate::foundation::json::{SmallJson, not_null, port};
 use crate::foundation::query::Query;
 use crate::proxy::target::{TOKEN, Target, UrlKind, parse_port};
 use crate::proxy::{forward, host_name};
@@ -129,7 +129,7 @@ pub(crate) async fn create(
     caller: Caller,
     ids: PathIds,
     base: BaseUrl,
-    body: StrictJson<MakeLink>,
+    body: SmallJson<MakeLink>,
 ) -> Result<(StatusCode, Json<LinkView>), ApiError> {
     let wish = body.value;
     let port = parse_port(&wish.port.to_string())?;

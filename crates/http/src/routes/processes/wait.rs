@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::routes::processes::lines::{LineWish, Lines, MatchedLine};
 use crate::routes::processes::log::{LogEvent, LogReader};
 use crate::routes::processes::port::{self, PortWish};
@@ -139,7 +139,7 @@ pub(crate) async fn wait(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<Wait>,
+    body: SmallJson<Wait>,
 ) -> Result<Json<Waited>, ApiError> {
     let wish = body.value;
     let ms = wish.timeout_ms.unwrap_or(WAIT_MS);

@@ -7,7 +7,7 @@ use crate::forwarding::errors::not_a_fleet;
 use crate::forwarding::node_call::moving;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::routes::sandboxes::view::SandboxView;
 use axum::Json;
 use axum::extract::State;
@@ -69,7 +69,7 @@ pub(crate) async fn move_sandbox(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    body: StrictJson<MoveSandbox>,
+    body: SmallJson<MoveSandbox>,
 ) -> Result<Json<Value>, ApiError> {
     let to = body.value.to()?;
     let Some(joined) = &app.fleet else {

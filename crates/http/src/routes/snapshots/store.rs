@@ -5,7 +5,7 @@ use crate::auth::caller::Caller;
 use crate::auth::cancellation::Cancellation;
 use crate::foundation::error::ApiError;
 use crate::foundation::event_encoding::accepts_event_stream;
-use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json::{SmallJson, not_null};
 use crate::routes::snapshots::parse_id;
 use crate::routes::snapshots::view::{StoredSnapshotListView, StoredSnapshotView, TransferView};
 use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
@@ -93,7 +93,7 @@ pub(crate) async fn pull(
     caller: Caller,
     Path(snapshot): Path<String>,
     headers: HeaderMap,
-    body: StrictJson<PullSnapshot>,
+    body: SmallJson<PullSnapshot>,
 ) -> Result<Response, ApiError> {
     let name = body.value.name.as_deref().map(SnapshotId::parse).transpose();
     let name = name.map_err(|error| ApiError::bad_field("name", &error.to_string()))?;

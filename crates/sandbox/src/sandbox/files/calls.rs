@@ -183,8 +183,9 @@ impl Sandbox {
                     }
                 }
                 AgentEvent::Response(AgentResponse::FileUnread { path, reason })
-                    if unread.len() <= max =>
+                    if unread.len() <= max && bytes <= 2 * WALK_BYTES_MAX =>
                 {
+                    bytes += path.len();
                     unread.insert(path, reason);
                 }
                 AgentEvent::Response(AgentResponse::Done) => break,

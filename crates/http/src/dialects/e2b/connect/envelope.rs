@@ -1,8 +1,11 @@
 //! The envelopes of streams: read from a request's body, and written to a response.
 
 use crate::dialects::e2b::connect::{Code, MESSAGE_BYTES_MAX, RpcError};
+use crate::foundation::json::check_tree;
+use crate::limits::body_memory::BodyMemory;
 use axum::body::Body;
-use axum::http::{HeaderMap, header};
+use axum::http::header;
+use axum::http::request::Parts;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::Serialize;
@@ -23,12 +26,16 @@ const STILL: Duration = Duration::from_secs(30);
 pub(in crate::dialects::e2b) struct EnvelopeReader {
     body: Body,
     buffer: BytesMut,
+    /// The memory for the longest message so far, and how long that is.
+    memory: Option<BodyMemory>,
+    paid_bytes: usize,
 }
 
 impl EnvelopeReader {
     /// # Errors
     /// For another media type than that of streams of JSON, or a compressed body.
-    pub(in crate::dialects::e2b) fn new(headers: &HeaderMap, body: Body) -> Result<Self, RpcError> {
+    pub(in crate::dialects::e2b) fn new(parts: &Parts, body: Body) -> Result<Self, RpcError> {
+        let headers = &parts.headers;
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/connect+json") {
@@ -39,7 +46,8 @@ impl EnvelopeReader {
         if headers.contains_key(header::CONTENT_ENCODING) {
             return Err(RpcError::unsupported("a stream has no Content-Encoding"));
         }
-        Ok(Self { body, buffer: BytesMut::new() })
+        let memory = parts.extensions.get().cloned();
+        Ok(Self { body, buffer: BytesMut::new(), memory, paid_bytes: 0 })
     }
 
     /// The only message of a request.
@@ -82,11 +90,22 @@ impl EnvelopeReader {
                 Some(Err(_)) => return Err(RpcError::invalid("the request ended early")),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
+                        self.pay(self.buffer.len() + bytes.len())?;
                         self.buffer.extend_from_slice(&bytes);
                     }
                 }
             }
         }
+    }
+
+    /// Takes the memory for a message of this length and what is parsed from it.
+    fn pay(&mut self, bytes: usize) -> Result<(), RpcError> {
+        let more = bytes.saturating_sub(self.paid_bytes);
+        if let Some(memory) = self.memory.as_ref().filter(|_| more > 0) {
+            memory.take(2 * more)?;
+            self.paid_bytes = bytes;
+        }
+        Ok(())
     }
 
     /// A message that has arrived completely.
@@ -122,6 +141,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, RpcError> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(RpcError::invalid("malformed message: must be one JSON object"));
     }
+    check_tree(text).map_err(|failure| RpcError::invalid(failure.message))?;
     serde_json::from_slice(text).map_err(|error| {
         let text: String = error.to_string().chars().take(200).collect();
         RpcError::invalid(format!("malformed message: {text}"))
@@ -168,12 +188,45 @@ impl Envelopes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::memory_budget::MemoryBudget;
+    use isolet_sandbox::TenantId;
     use serde_json::{Value, json};
 
     async fn read(bytes: &[u8]) -> Result<Value, RpcError> {
-        let kind = (header::CONTENT_TYPE, "application/connect+json".parse().unwrap());
         let body = Body::from(bytes.to_vec());
-        EnvelopeReader::new(&HeaderMap::from_iter([kind]), body).unwrap().only().await
+        EnvelopeReader::new(&parts("application/connect+json"), body).unwrap().only().await
+    }
+
+    fn parts(kind: &str) -> Parts {
+        let request = axum::http::Request::builder().header(header::CONTENT_TYPE, kind);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    /// Promises: T26.
+    #[tokio::test]
+    async fn t21_a_message_pays_for_its_bytes_and_has_few_values() {
+        let tenant = TenantId::parse("t").unwrap();
+        let budget = MemoryBudget::new(4 * 1000);
+        let mut head = parts("application/connect+json");
+        head.extensions.insert(BodyMemory::new(budget.share(&tenant)));
+        let mut text = vec![b' '; 600];
+        text[0] = b'{';
+        text[599] = b'}';
+        let both = [envelope(0, 600, &text), envelope(0, 600, &text)].concat();
+        let frames = both.chunks(100).map(|frame| Ok::<_, std::io::Error>(frame.to_vec()));
+        let frames = futures_util::stream::iter(frames.collect::<Vec<_>>());
+        let mut reader = EnvelopeReader::new(&head, Body::from_stream(frames)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(reader.next::<Value>().await.unwrap(), Some(json!({})));
+        }
+        let held = budget.held_by(&tenant);
+        assert!((1200..1500).contains(&held), "{held}: the second message needs no more");
+        let long = Body::from(envelope(0, 2000, &[b' '; 2000]));
+        let refused = EnvelopeReader::new(&head, long).unwrap().next::<Value>().await;
+        assert_eq!(refused.unwrap_err().code(), Code::ResourceExhausted);
+        let many = format!(r#"{{"a":[{}0]}}"#, "{},".repeat(100_000));
+        let refused = parse::<Value>(many.as_bytes()).unwrap_err();
+        assert!(refused.message().contains("too many values"), "{}", refused.message());
     }
 
     fn envelope(flags: u8, length: u32, message: &[u8]) -> Vec<u8> {
@@ -214,10 +267,7 @@ mod tests {
 
     #[test]
     fn only_streams_of_json_are_read() {
-        let of = |kind: &str| {
-            let kind = (header::CONTENT_TYPE, kind.parse().unwrap());
-            EnvelopeReader::new(&HeaderMap::from_iter([kind]), Body::empty())
-        };
+        let of = |kind: &str| EnvelopeReader::new(&parts(kind), Body::empty());
         assert!(of("application/connect+json; charset=utf-8").is_ok());
         for bad in ["application/json", "application/connect+proto", "application/grpc", ""] {
             assert!(of(bad).is_err(), "{bad}");

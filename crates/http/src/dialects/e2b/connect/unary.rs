@@ -25,7 +25,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Unary<T> {
         if encoding.is_some_and(|encoding| encoding != "identity") {
             return Err(RpcError::unsupported("the server reads no compressed messages"));
         }
-        let body = read_body(body).await?;
+        let body = read_body(body, parts.extensions.get()).await?;
         debug_assert!(body.len() <= MESSAGE_BYTES_MAX, "it has the same limit");
         Ok(Self(parse(&body)?))
     }

@@ -2,8 +2,8 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::dialects::e2b::connect::RpcError;
 use crate::dialects::e2b::connect::unary::Unary;
+use crate::dialects::e2b::connect::{Code, RpcError};
 use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, absolute};
 use crate::dialects::e2b::filesystem::reach;
 use crate::dialects::e2b::metadata;
@@ -13,7 +13,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use isolet_sandbox::files::PAGE_MAX;
-use isolet_wire::request::{FileAttributes, WalkOptions};
+use isolet_wire::request::{ATTRIBUTE_PATHS_MAX, FileAttributes, WalkOptions};
 use isolet_wire::response::{FileKind, FoundFile};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,11 @@ use serde::{Deserialize, Serialize};
 const ENTRIES_MAX: usize = 100_000;
 /// How many entries are returned: about 3 MiB of JSON.
 const RETURNED_MAX: usize = 10_000;
+/// How many bytes of paths, targets and metadata are returned. 10,000 entries could have 12 KiB of
+/// them each.
+const RETURNED_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The memory for an entry besides its texts, in bytes.
+const ENTRY_BYTES: usize = 512;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -53,31 +58,58 @@ pub(super) async fn list(
         WalkOptions { recursive: depth > 1, hidden: true, glob: None, after: None, max: PAGE_MAX };
     let mut entries = Vec::new();
     let mut seen = 0;
+    let mut bytes = 0;
+    // The answer takes its own share when it is finished.
+    let mut memory = app.response_memory.share(&caller.tenant);
     loop {
         let page = sandbox.file_walk(path.as_bytes(), options.clone()).await;
         let page = page.map_err(|error| about(&path, error))?;
         seen += page.found.len();
         options.after = page.found.last().map(|file| file.path.clone());
         let near = |file: &FoundFile| file.path.split(|byte| *byte == b'/').count() <= depth;
-        let found: Vec<FoundFile> = page.found.into_iter().filter(near).collect();
-        let paths = found.iter().map(|file| below(&path, file).into_bytes()).collect();
-        let all = metadata::read(&sandbox, paths).await?;
-        let both = found.into_iter().zip(all);
-        entries.extend(both.map(|(file, metadata)| entry(&path, file, metadata)));
-        let excess = match (entries.len() > RETURNED_MAX, seen > ENTRIES_MAX) {
-            (true, _) => Some(format!("more than {RETURNED_MAX} entries")),
-            (_, true) => Some(format!("more than {ENTRIES_MAX} files below it")),
-            _ => None,
-        };
-        if let Some(excess) = excess {
-            let message =
-                format!("{path} has {excess}: use a lower depth, or a command such as find");
-            return Err(RpcError::invalid(message));
+        let mut found = page.found.into_iter().filter(near);
+        loop {
+            // The metadata of few files at a time, because each may have 4 KiB.
+            let some: Vec<FoundFile> = found.by_ref().take(ATTRIBUTE_PATHS_MAX).collect();
+            let full = some.len() == ATTRIBUTE_PATHS_MAX;
+            let paths = some.iter().map(|file| below(&path, file).into_bytes()).collect();
+            let all = metadata::read(&sandbox, paths).await?;
+            let both = some.into_iter().zip(all);
+            let new: Vec<EntryInfo> =
+                both.map(|(file, metadata)| entry(&path, file, metadata)).collect();
+            let texts: usize = new.iter().map(EntryInfo::text_bytes).sum();
+            bytes += texts;
+            if !memory.take(texts + new.len() * ENTRY_BYTES) {
+                let message = "the tenant's answers hold as much memory as they may: read them, or \
+                               close their connections, then try again";
+                return Err(RpcError::new(Code::ResourceExhausted, message));
+            }
+            entries.extend(new);
+            if let Some(excess) = excess(entries.len(), bytes, seen) {
+                let message =
+                    format!("{path} has {excess}: use a lower depth, or a command such as find");
+                return Err(RpcError::invalid(message));
+            }
+            if !full {
+                break;
+            }
         }
         if !page.more || options.after.is_none() {
             return Ok(Json(ListResponse { entries }));
         }
     }
+}
+
+/// Why a directory is not listed.
+fn excess(entries: usize, bytes: usize, seen: usize) -> Option<String> {
+    if entries > RETURNED_MAX {
+        return Some(format!("more than {RETURNED_MAX} entries"));
+    }
+    if bytes > RETURNED_BYTES_MAX {
+        let mib = RETURNED_BYTES_MAX / (1024 * 1024);
+        return Some(format!("more than {mib} MiB of names and metadata"));
+    }
+    (seen > ENTRIES_MAX).then(|| format!("more than {ENTRIES_MAX} files below it"))
 }
 
 /// The path of a file in a directory.
@@ -90,4 +122,21 @@ fn entry(directory: &str, file: FoundFile, metadata: FileAttributes) -> EntryInf
     let path = below(directory, &file);
     let target = file.target.map(|target| absolute(&path, &String::from_utf8_lossy(&target)));
     EntryInfo::new(path, &file.stat, target, metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 16 lists of long paths held 1.9 GB.
+    ///
+    /// Promises: T27.
+    #[test]
+    fn t21_a_list_is_bounded_by_its_bytes() {
+        assert_eq!(excess(RETURNED_MAX, RETURNED_BYTES_MAX, ENTRIES_MAX), None);
+        let long = excess(700, RETURNED_BYTES_MAX + 1, 700).unwrap();
+        assert_eq!(long, "more than 8 MiB of names and metadata");
+        assert!(excess(RETURNED_MAX + 1, 0, 0).unwrap().contains("10000 entries"));
+        assert!(excess(0, 0, ENTRIES_MAX + 1).unwrap().contains("100000 files"));
+    }
 }

@@ -59,7 +59,7 @@ async fn begin(
 ) -> Result<(Changes, Envelopes, Pace), RpcError> {
     let (parts, body) = request.into_parts();
     let timeout = timeout(&parts.headers)?;
-    let wish: WatchRequest = EnvelopeReader::new(&parts.headers, body)?.only().await?;
+    let wish: WatchRequest = EnvelopeReader::new(&parts, body)?.only().await?;
     let sandbox = reach(app, caller, ids).await?;
     let user = Defaults::user(&sandbox, &parts.headers)?;
     let watcher = open(&sandbox, user, &wish).await?;

@@ -54,7 +54,8 @@ async fn begin(
     let env = EnvironmentChange::parse(env)?;
     let code = Code { code, stdin: None, env, timeout_ms: Some(0) };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
-    let run = context_run::begin(&sandbox, &id, code, true, default).await?;
+    let memory = app.body_memory.share(&caller.tenant);
+    let run = context_run::begin(&sandbox, &id, code, true, default, memory).await?;
     Ok(lines::respond(run, app.cancellations.subscribe(caller)))
 }
 

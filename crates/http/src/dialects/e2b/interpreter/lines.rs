@@ -14,7 +14,7 @@ use isolet_wire::context::ContextRunEnd;
 use isolet_wire::frame::DataFrame;
 use isolet_wire::response::STDOUT;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
@@ -59,7 +59,7 @@ enum Line<'a> {
         text: &'a str,
         timestamp: String,
     },
-    Result(Map<String, Value>),
+    Result(BTreeMap<String, Box<RawValue>>),
     Error {
         name: &'a str,
         value: &'a str,
@@ -122,22 +122,25 @@ impl Lines {
 }
 
 /// A displayed value in E2B's formats.
-fn result(shown: Shown) -> Map<String, Value> {
+fn result(shown: Shown) -> BTreeMap<String, Box<RawValue>> {
     let Shown { kind, mut data, .. } = shown;
-    let mut line = Map::new();
-    line.insert("is_main_result".to_owned(), (kind == "result").into());
-    if let Some(text) = data.remove(TEXT) {
-        line.insert(
-            "text".to_owned(),
-            text.as_str().map_or(text.clone(), |text| unquoted(text).into()),
-        );
+    let mut line = BTreeMap::new();
+    let main = if kind == "result" { RawValue::TRUE } else { RawValue::FALSE };
+    line.insert("is_main_result".to_owned(), main.to_owned());
+    if let Some(value) = data.remove(TEXT) {
+        let text = serde_json::from_str::<String>(value.get()).ok();
+        let text = text.and_then(|text| to_raw_value(unquoted(&text)).ok());
+        line.insert("text".to_owned(), text.unwrap_or(value));
     }
     for (media, name) in FORMATS {
         if let Some(value) = data.remove(media) {
             line.insert(name.to_owned(), value);
         }
     }
-    line.insert("extra".to_owned(), Value::Object(data));
+    // Texts as keys and JSON as values always serialise.
+    if let Ok(extra) = to_raw_value(&data) {
+        line.insert("extra".to_owned(), extra);
+    }
     line
 }
 
@@ -269,6 +272,7 @@ impl RunLines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn what_is_too_large_is_named_on_standard_error() {
@@ -292,7 +296,7 @@ mod tests {
         let shown = Shown {
             kind: "result".to_owned(),
             data: data.unwrap(),
-            metadata: Map::new(),
+            metadata: serde_json::from_str("{}").unwrap(),
             cut: BTreeMap::new(),
         };
         let mut lines = Lines::default();

@@ -132,7 +132,7 @@ pub(super) async fn stream(
 
 async fn take(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> Result<(), RpcError> {
     let (parts, body) = request.into_parts();
-    let mut messages = EnvelopeReader::new(&parts.headers, body)?;
+    let mut messages = EnvelopeReader::new(&parts, body)?;
     let first: Option<InputMessage> = messages.next().await?;
     let start = first.and_then(|first| first.start);
     let start = start.ok_or_else(|| RpcError::invalid("the first message must have start"))?;

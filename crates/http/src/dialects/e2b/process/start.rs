@@ -86,7 +86,7 @@ type Begun = Result<(ProgramOutput, Envelopes, Pace), RpcError>;
 async fn begin(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> Begun {
     let (parts, body) = request.into_parts();
     let timeout = timeout(&parts.headers)?;
-    let wish: StartRequest = EnvelopeReader::new(&parts.headers, body)?.only().await?;
+    let wish: StartRequest = EnvelopeReader::new(&parts, body)?.only().await?;
     let config = wish.process.ok_or_else(|| RpcError::invalid("process: is needed"))?;
     let sandbox = select::reach(app, caller, ids).await?;
     let start = Defaults::of(&sandbox).with(User::of(&parts.headers)?);
@@ -107,7 +107,7 @@ async fn begin(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> B
 async fn follow(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> Begun {
     let (parts, body) = request.into_parts();
     let timeout = timeout(&parts.headers)?;
-    let wish: ConnectRequest = EnvelopeReader::new(&parts.headers, body)?.only().await?;
+    let wish: ConnectRequest = EnvelopeReader::new(&parts, body)?.only().await?;
     let sandbox = select::reach(app, caller, ids).await?;
     let output = match wish.process.find(&sandbox).await? {
         Selected::Process { id, pid } => {
