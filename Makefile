@@ -13,6 +13,7 @@
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
 #   make bench e2b   print the times of E2B's client beside those of the SDK
+#   make bench attack   print what attacks cost a server with 512 MiB, and its other tenants
 #   make bench scale   print what 200 nodes and 100,000 sandboxes need in etcd; takes 10 minutes
 #   make compat  run E2B's own test suites from the checkouts that E2B and CODE_INTERPRETER name (docs/e2b.md)
 #   make docs    build the documentation site into dist/docs
@@ -175,18 +176,19 @@ upgrade-test: packages tools programs
 	old=$$(tests/baseline/old-programs $(BASELINE)) && if [ -n "$$old" ]; then \
 	  ISOLET_OLD_PROGRAMS=$$old cargo nextest run -p isolet-baseline --profile soak --run-ignored only -E 'test(upgrade::)'; fi
 
-# `make bench snapshot`, `make bench fleet`, `make bench scale` and `make bench e2b` print only that table, which is
+# `make bench snapshot`, `make bench fleet`, `make bench scale`, `make bench attack` and `make bench e2b` print only that table, which is
 # not among the others.
-BENCH_TABLE := $(filter snapshot fleet scale e2b,$(MAKECMDGOALS))
+BENCH_TABLE := $(filter snapshot fleet scale attack e2b,$(MAKECMDGOALS))
 BENCH_NEEDS_snapshot := build snapshot-packages
 BENCH_NEEDS_fleet := build etcd target/clients/moto/.fetched
 BENCH_NEEDS_scale := etcd
+BENCH_NEEDS_attack := build
 BENCH_NEEDS_e2b := $(if $(ISOLET_PROGRAMS),,build) target/clients/e2b-bench/.fetched
 bench: packages $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),build ttyd)
 	$(if $(filter e2b,$(BENCH_TABLE)),ISOLET_PROGRAMS=$(or $(ISOLET_PROGRAMS),dist) target/clients/e2b-bench/bin/python bench/e2b/table.py,cargo run --release -p isolet-bench -- $(BENCH_TABLE))
 
-.PHONY: snapshot scale e2b snapshot-packages
-snapshot scale e2b:
+.PHONY: snapshot scale attack e2b snapshot-packages
+snapshot scale attack e2b:
 	@:
 
 ifeq ($(filter bench,$(MAKECMDGOALS)),)

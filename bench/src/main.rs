@@ -2,6 +2,7 @@
 //! the variants alternate, so that noise affects all of them. Read ratios, not microseconds.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod calls;
 mod compare;
 mod context;
@@ -42,7 +43,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Args {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// Print this table [default: all but `snapshot`, `fleet` and `scale`]
+    /// Print this table [default: all but `snapshot`, `fleet`, `scale` and `attack`]
     #[arg(value_enum)]
     what: Vec<Table>,
     /// Directory of the programs isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
@@ -105,6 +106,9 @@ enum Table {
     /// server without `[cluster]`; the loss of machines, moves, and drains. ISOLET_BEFORE_PROGRAMS names an earlier build, which is
     /// compared without `[cluster]`. Needs `make etcd` and moto.
     Fleet,
+    /// Attacks on memory and processor time against honest requests of their sizes, on a server with 512 MiB, and a
+    /// neighbour's commands meanwhile.
+    Attack,
     /// etcd with 200 simulated nodes and 100,000 sandboxes: sizes, times, traffic, and the end of its leader. Needs
     /// `make etcd`, and neither root nor the programs.
     Scale,
@@ -120,7 +124,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
-        args.what.retain(|table| !matches!(table, Table::Snapshot | Table::Fleet | Table::Scale));
+        args.what.retain(|table| {
+            !matches!(table, Table::Snapshot | Table::Fleet | Table::Scale | Table::Attack)
+        });
     }
     for table in &args.what {
         println!("\nload {}", stats::load());
@@ -143,6 +149,7 @@ fn main() -> anyhow::Result<()> {
             Table::Snapshot => snapshot::table(&args.bin, args.rounds, &args.snapshot)?,
             Table::Fleet => fleet::table(&args.bin, args.rounds)?,
             Table::Scale => scale::table(&args.scale)?,
+            Table::Attack => attack::table(&args.bin)?,
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = BenchServer::start(bin)?;
     let mut owner = HttpClient::connect(&server)?;
     owner.create("theirs")?;
-    let other = other_key(bin, &server)?;
+    let other = tenant_key(bin, &server, "other")?;
     let near = format!("{}!", &server.key[..server.key.len() - 1]);
     let wrong = "!".repeat(server.key.len());
 
@@ -35,9 +35,9 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// Creates a key of another tenant.
-pub(crate) fn other_key(bin: &Path, server: &BenchServer) -> Result<String> {
+pub(crate) fn tenant_key(bin: &Path, server: &BenchServer, tenant: &str) -> Result<String> {
     let mut add = Command::new(bin.join("isolet"));
-    add.args(["keys", "add", "--tenant", "other"]).env("ISOLET_DATA_DIR", server.data());
+    add.args(["keys", "add", "--tenant", tenant]).env("ISOLET_DATA_DIR", server.data());
     let said = String::from_utf8(add.output()?.stdout)?;
     let key = said.split_whitespace().find(|word| word.starts_with("isolet_"));
     Ok(key.with_context(|| format!("no key in {said:?}"))?.to_owned())

@@ -2,7 +2,7 @@
 
 use super::guest::Guest;
 use crate::http::HttpClient;
-use crate::secret::other_key;
+use crate::secret::tenant_key;
 use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::Result;
@@ -17,7 +17,7 @@ const TIME: Duration = Duration::from_secs(3);
 const SNAPSHOTS_MAX: usize = 20;
 
 pub(crate) fn table(bin: &Path, server: &BenchServer, guest: &mut Guest) -> Result<()> {
-    let key = other_key(bin, server)?;
+    let key = tenant_key(bin, server, "other")?;
     let mut other = HttpClient::connect_with(server, &key)?;
     other.session("neighbour", ":")?;
     guest.write(true)?;
