@@ -1,5 +1,5 @@
 //! Attacks on the memory and the processor time of a server with 512 MiB, each beside an honest
-//! request of its size, and a neighbour's commands meanwhile.
+//! request of its size, and the commands of a neighbour while it runs.
 //!
 //! The costs are the peak of the server's memory above its level before, and the processor time of the
 //! server without what the neighbour's commands cost.

@@ -106,8 +106,8 @@ enum Table {
     /// server without `[cluster]`; the loss of machines, moves, and drains. ISOLET_BEFORE_PROGRAMS names an earlier build, which is
     /// compared without `[cluster]`. Needs `make etcd` and moto.
     Fleet,
-    /// Attacks on memory and processor time against honest requests of their sizes, on a server with 512 MiB, and a
-    /// neighbour's commands meanwhile.
+    /// Attacks on memory and processor time against honest requests of their sizes, on a server with 512 MiB, and the
+    /// commands of a neighbour while they run.
     Attack,
     /// etcd with 200 simulated nodes and 100,000 sandboxes: sizes, times, traffic, and the end of its leader. Needs
     /// `make etcd`, and neither root nor the programs.

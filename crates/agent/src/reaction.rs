@@ -25,7 +25,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The most time that counts from one look to the next.
 const LOOK_MAX: Duration = Duration::from_millis(50);
-/// A process that gets one processor in so many counts as running all the time: what a process
+/// A process that gets this part of one processor (one in 4) counts as running all the time: what a process
 /// needs for a reaction is far less than the time that it is given for it.
 const SHARES: u32 = 4;
 /// How many times its length a wait lasts at most.

@@ -1,7 +1,7 @@
 //! What a JSON text costs once it is parsed into a tree of values, found without parsing it.
 //!
-//! A text of two bytes such as `{}` can become hundreds of bytes of memory. Whoever builds a tree
-//! from the text of a stranger first compares this estimate with a limit.
+//! A text of two bytes such as `{}` can become hundreds of bytes of memory. Code that
+//! builds a tree from the text of a stranger first compares this estimate with a limit.
 
 /// The first member of an object: a node of a B-tree for eleven members, a key and a value.
 const OBJECT_BYTES: usize = 832;

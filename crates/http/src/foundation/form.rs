@@ -67,7 +67,7 @@ impl Stream for GatedBody {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Whoever finds the gate closed polls once more with an open one.
+        // A task that finds the gate closed polls once more with an open one.
         if !lock(&self.gate).open {
             return Poll::Pending;
         }
@@ -104,7 +104,7 @@ async fn gated<R>(gate: &Mutex<Gate>, mut poll: impl FnMut(&mut Context<'_>) -> 
             if let Poll::Ready(result) = poll(cx) {
                 return Poll::Ready(result);
             }
-            // Still open: the body has nothing at this moment, and wakes the task when it has.
+            // Still open: the body has nothing now, and wakes the task when it has.
             if lock(gate).open {
                 return Poll::Pending;
             }

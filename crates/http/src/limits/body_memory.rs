@@ -30,7 +30,7 @@ impl BodyMemory {
             "too_much_memory",
             format!(
                 "a request of tenant \"{}\" needs {bytes} bytes of memory to be read; its requests \
-                 hold {held} at this moment, and may not hold that much more",
+                 hold {held} now, and may not hold that much more",
                 share.tenant()
             ),
             "try again in a moment, or send fewer large requests at once; the operator of the \

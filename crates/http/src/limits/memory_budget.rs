@@ -118,7 +118,7 @@ impl MemoryShare {
     }
 
     /// As [`Self::take`], but a tenant that holds nothing gets what it wants in any case, so that an
-    /// answer that is longer than a part can be had.
+    /// answer that is longer than a part is answered.
     pub(crate) fn take_or_only(&mut self, wanted: usize) -> bool {
         if self.take(wanted) {
             return true;
