@@ -107,9 +107,10 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     connection.busy_timeout(BUSY)?;
     if check_version(&connection, file)? == 0 {
         refuse_lost(file)?;
+        // Counts only before anything is in the file, which can then give free pages back in small steps.
+        // Later it would be written again, which a full disk refuses.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
-    // Counts only before anything is in the file, which can then give free pages back in small steps.
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
