@@ -169,6 +169,7 @@ impl Sandbox {
         let mut found = Vec::new();
         let mut unread = HashMap::new();
         let mut bytes = 0;
+        let mut unread_bytes = 0;
         loop {
             match next_event(&mut wire).await? {
                 AgentEvent::Response(AgentResponse::FileFound(part))
@@ -183,9 +184,9 @@ impl Sandbox {
                     }
                 }
                 AgentEvent::Response(AgentResponse::FileUnread { path, reason })
-                    if unread.len() <= max && bytes <= 2 * WALK_BYTES_MAX =>
+                    if unread.len() <= max && unread_bytes <= WALK_BYTES_MAX =>
                 {
-                    bytes += path.len();
+                    unread_bytes += path.len();
                     unread.insert(path, reason);
                 }
                 AgentEvent::Response(AgentResponse::Done) => break,
