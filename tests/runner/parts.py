@@ -59,9 +59,10 @@ def parts() -> list[Part]:
     return [
         # It fills both cores, which would make tests slower, and ends soon if something is wrong.
         Part("lint", "all", "first", ["make", "--no-print-directory", "lint"], 1800),
+        # It compares what is on the machine before and after, so no other test may run beside it.
+        Part("runner", "test", "first", ["python3", "-m", "unittest", "-q", "test_reports", "test_doors", "test_cleanup"], 300, folder="tests/runner"),
         Part("rust", "test", "rust", _nextest("default"), 2400, "nextest"),
         Part("rust-all", "all", "rust", _nextest("all"), 2400, "nextest"),
-        Part("runner", "test", "others", ["python3", "-m", "unittest", "-q", "test_reports", "test_doors", "test_cleanup"], 300, folder="tests/runner"),
         Part(
             "xterm", "test", "others",
             _shell(["rm", "-rf", str(xterm)], ["mkdir", "-p", str(xterm)], cases, compare),
