@@ -198,11 +198,19 @@ impl SnapshotRecord {
 
     /// Reads a row of the store.
     pub(crate) fn read(row: isolet_store::SnapshotRow, uid_base: u32) -> Result<Self, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
         // Its name is that of its directory.
-        if !is_internal_name(&row.name) {
-            return Err(format!("its name {:?} is invalid", row.name));
+        match is_internal_name(&row.name) {
+            true => Self::read_elsewhere(row, uid_base),
+            false => Err(format!("its name {:?} is invalid", row.name)),
         }
+    }
+
+    /// Reads the record of a snapshot that has no directory here, and so no name.
+    pub(crate) fn read_elsewhere(
+        row: isolet_store::SnapshotRow,
+        uid_base: u32,
+    ) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
         let body: SnapshotBody = serde_json::from_str(&row.body).map_err(|error| text(&error))?;
         // Names of layers become paths.
         if !body.settings.layers.is_valid(uid_base, body.settings.id_base) {

@@ -124,7 +124,7 @@ impl Service {
     }
 
     fn stored(&self, tenant: &TenantId, manifest: &Manifest) -> Result<StoredSnapshot, String> {
-        let record = read_record(tenant, manifest, String::new())?;
+        let record = read_record(tenant, manifest, None)?;
         Ok(StoredSnapshot {
             is_here: self.inner.snapshots.find(tenant, &record.id).is_ok(),
             info: record.info(),
@@ -161,21 +161,25 @@ fn checkpoint() -> Checkpoint {
     Checkpoint::new(|name| async move { pass(name).await.map_err(|error| error.to_string()) })
 }
 
-/// The record of a snapshot in the store. `directory` is the name of its directory here.
+/// The record of a snapshot in the store. `directory` is the name of its directory here, if it gets one.
 fn read_record(
     tenant: &TenantId,
     manifest: &Manifest,
-    directory: String,
+    directory: Option<String>,
 ) -> Result<SnapshotRecord, String> {
     let row = isolet_store::SnapshotRow {
-        name: directory,
+        name: directory.clone().unwrap_or_default(),
         tenant: tenant.to_string(),
         id: manifest.id.clone(),
         body: manifest.record.to_string(),
     };
     // A pushed snapshot has no layers, which are those of one server and the only thing of a record whose
     // ids are checked against the base.
-    let record = SnapshotRecord::read(row, isolet_jail::UID_BASE)?;
+    let read = match directory {
+        Some(_) => SnapshotRecord::read,
+        None => SnapshotRecord::read_elsewhere,
+    };
+    let record = read(row, isolet_jail::UID_BASE)?;
     match record.body.settings.layers.is_empty() {
         true => Ok(record),
         false => Err("it names layers".to_owned()),
@@ -319,7 +323,7 @@ impl Inner {
         let stored = repository.tenant(tenant.as_str());
         let manifest = stored.snapshot(id.as_str()).await.map_err(failed)?;
         let directory = random();
-        let record = read_record(tenant, &manifest, directory.clone());
+        let record = read_record(tenant, &manifest, Some(directory.clone()));
         let mut record = record.map_err(|reason| refused(&reason))?;
         if !SnapshotFiles::accepts(&manifest.roots) {
             return Err(refused(
