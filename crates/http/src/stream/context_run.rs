@@ -198,7 +198,8 @@ impl ContextRun {
     }
 }
 
-/// Starts a run, whose messages take their memory out of `memory`. If there is no context of this id, it is created with the settings of `default`.
+/// Starts a run, whose messages take their memory out of `memory`. If there is no context of this id,
+/// it is created with the settings of `default`.
 ///
 /// # Errors
 /// 404 `no_context`, and refusals by the agent.
