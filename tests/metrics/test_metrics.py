@@ -88,8 +88,11 @@ def test_promtool_accepts_the_rules_their_tests_and_the_example() -> None:
 # Promises: MT3.
 def test_mt3_every_query_of_the_dashboard_and_the_alerts_has_data(load: Load, prometheus: Prometheus) -> None:
     load.round()
+    # Series that begin with the first round must be read before the second, or nothing shows that they grow.
+    wait_until("the series of a tenant", lambda: any(prometheus.values("isolet_tenant_commands_total")))
     load.kill_launcher()
     load.delete()
+    wait_until("a warm sandbox for one of the creates", lambda: prometheus.values("isolet_warm_pool_sandboxes") == [1.0])
     load.round()
     missing = dict(queries())
     assert len(missing) > 60
