@@ -1,7 +1,7 @@
 /** Tab of one terminal: its screen, attached clients and actions. */
 
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { mayChange } from "../lib/access";
 import { api, at, type Sandbox } from "../lib/api";
 import { saveFile } from "../lib/download";
@@ -231,7 +231,8 @@ function Recorder({ of, live }: { of: OpenTerminal; live: boolean }): JSX.Elemen
 function Search({ of, leave }: { of: OpenTerminal; leave: () => void }): JSX.Element {
   const input = useRef<HTMLInputElement>(null);
   const [count, setCount] = useState<{ at: number; count: number }>();
-  useEffect(() => {
+  // Before the field can be seen: what is typed at once is counted too.
+  useLayoutEffect(() => {
     input.current?.focus();
     const results = of.search.onDidChangeResults(({ resultIndex, resultCount }) =>
       setCount({ at: resultIndex + 1, count: resultCount }),
