@@ -58,11 +58,23 @@ struct Heard {
 
 fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> Heard {
     let mode = if follow { FollowMode::Live } else { FollowMode::Current };
+    let heard = begin_to_follow(client, id, since, mode);
+    hear(client, heard)
+}
+
+/// Returns when the agent has a follower.
+fn begin_to_follow(client: &mut Client, id: &str, since: Option<u64>, mode: FollowMode) -> Heard {
     client.request(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, mode }));
-    let mut heard = Heard::default();
+    match client.response() {
+        AgentResponse::ProcessLog(begun) => Heard { begun, ..Heard::default() },
+        response => panic!("{response:?}"),
+    }
+}
+
+/// Reads until the end of the process or of its log.
+fn hear(client: &mut Client, mut heard: Heard) -> Heard {
     loop {
         match client.event() {
-            Event::Response(AgentResponse::ProcessLog(log)) => heard.begun = log,
             Event::Response(AgentResponse::ProcessGap { from, to }) => heard.missed += to - from,
             Event::Response(AgentResponse::Process(process)) => {
                 heard.end = process;
@@ -200,8 +212,12 @@ fn a_log_is_bounded_and_what_was_cut_is_told() {
     assert_eq!(heard.out.len() as u64 + heard.missed, total);
     assert!(heard.out.len() <= LOG_BYTES && heard.out.ends_with(b"999999\n1000000\n"));
     // A follower that reads from the beginning misses nothing.
-    run(&mut client, "b", "read x; seq 1 1000000");
-    let heard = follow(&mut client, "b", Some(0), true);
+    let waiting = StartProcess { stdin: true, ..start("b", "read x; seq 1 1000000") };
+    request(&mut client, ProcessRequest::Start(waiting)).expect("started");
+    let heard = begin_to_follow(&mut client, "b", Some(0), FollowMode::Live);
+    let line = ProcessRequest::Input { id: "b".into(), data: b"\n".to_vec(), eof: false };
+    assert_eq!(done(&mut other, line), Ok(()));
+    let heard = hear(&mut client, heard);
     assert_eq!((heard.out.len() as u64, heard.missed), (total, 0));
 }
 

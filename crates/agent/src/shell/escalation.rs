@@ -42,7 +42,15 @@ pub(crate) struct Escalation {
     /// Counts from the first step.
     time: ReactionTime,
     next: usize,
-    retry: Option<Instant>,
+    retry: Option<Retry>,
+}
+
+/// One more interrupt, or the next look at the current one.
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    at: Instant,
+    /// Not before the processes have had this time for a reaction, either.
+    limit: Option<ReactionLimit>,
 }
 
 impl Escalation {
@@ -57,7 +65,8 @@ impl Escalation {
     pub(crate) fn due(&self) -> Option<Instant> {
         let limit = self.next_limit()?;
         let next = if self.next == 0 { self.begins } else { self.time.next_look(limit) };
-        Some(self.retry.map_or(next, |again| next.min(again)))
+        let retry = self.retry.filter(|retry| self.could_react(retry));
+        Some(retry.map_or(next, |retry| next.min(retry.at)))
     }
 
     /// Looks whether the processes of the command can react.
@@ -84,10 +93,20 @@ impl Escalation {
         self.time.has_reached(limit)
     }
 
-    /// Schedules one more interrupt at `when` if that is before the next step, because the last one
-    /// may have been lost.
-    pub(crate) fn retry_at(&mut self, when: Instant) {
-        self.retry = Some(when);
+    fn could_react(&self, retry: &Retry) -> bool {
+        retry.limit.is_none_or(|limit| self.time.has_reached(limit))
+    }
+
+    /// Schedules the next look at the current interrupt, if `when` is before the next step.
+    pub(crate) fn look_at(&mut self, when: Instant) {
+        self.retry = Some(Retry { at: when, limit: None });
+    }
+
+    /// Schedules one more interrupt, because the last one may have been lost: when the processes
+    /// have had this time for a reaction, if that is before the next step. Each interrupt of a bash
+    /// that only lacked a processor is one more chance to meet it at a bad moment.
+    pub(crate) fn retry_after(&mut self, now: Instant, time: Duration) {
+        self.retry = Some(Retry { at: now + time, limit: Some(self.time.limit(time)) });
     }
 
     /// Postpones the first step by a millisecond, because nothing has started that it could
@@ -108,7 +127,9 @@ impl Escalation {
             self.next += 1;
             return STEPS.get(self.next - 1).map(|(_, step)| *step);
         }
-        self.retry.take_if(|again| now >= *again).map(|_| EscalationStep::InterruptAgain)
+        self.retry.filter(|retry| now >= retry.at && self.could_react(retry))?;
+        self.retry = None;
+        Some(EscalationStep::InterruptAgain)
     }
 }
 
@@ -134,15 +155,31 @@ mod tests {
         let start = Instant::now();
         let mut escalation = Escalation::new(start);
         assert_eq!(escalation.next_step(start), Some(EscalationStep::Interrupt));
-        escalation.retry_at(start + Duration::from_millis(30));
+        escalation.look_at(start + Duration::from_millis(30));
         assert_eq!(acts(&mut escalation, start, 0..200), [(30, EscalationStep::InterruptAgain)]);
-        escalation.retry_at(start + Duration::from_millis(420));
+        escalation.look_at(start + Duration::from_millis(420));
         let wanted = [
             (400, EscalationStep::Terminate),
             (420, EscalationStep::InterruptAgain),
             (700, EscalationStep::Kill),
         ];
         assert_eq!(acts(&mut escalation, start, 200..701), wanted);
+    }
+
+    #[test]
+    fn an_interrupt_is_repeated_when_bash_had_time_for_the_last_one() {
+        let start = Instant::now();
+        let mut escalation = Escalation::new(start);
+        assert_eq!(escalation.next_step(start), Some(EscalationStep::Interrupt));
+        escalation.retry_after(start, Duration::from_millis(30));
+        // The agent itself did not run: nothing has passed for bash that it knows of.
+        let later = start + Duration::from_millis(200);
+        assert_eq!(escalation.next_step(later), None);
+        let due = escalation.due().unwrap();
+        assert!(due < later, "{due:?}");
+        let next = acts(&mut escalation, later, 0..200);
+        assert_eq!(next.len(), 1, "{next:?}");
+        assert_eq!(next[0].1, EscalationStep::InterruptAgain);
     }
 
     #[test]

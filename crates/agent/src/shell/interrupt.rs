@@ -131,7 +131,7 @@ impl Shell {
                 let _ = signal::send(pid, CONT);
                 running.interrupts.state = InterruptState::Idle;
                 if let Some(escalation) = running.interrupts.escalation.as_mut() {
-                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
+                    escalation.retry_after(reactor.now, INTERRUPT_RETRY);
                 }
                 return;
             }
@@ -166,7 +166,7 @@ impl Shell {
             if self.state.bash().is_some_and(Bash::has_read_everything) {
                 running.interrupts.state = InterruptState::Idle;
                 if let Some(escalation) = running.interrupts.escalation.as_mut() {
-                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
+                    escalation.retry_after(reactor.now, INTERRUPT_RETRY);
                 }
                 return;
             }
@@ -177,7 +177,7 @@ impl Shell {
         if let Some(escalation) =
             self.running.as_mut().and_then(|running| running.interrupts.escalation.as_mut())
         {
-            escalation.retry_at(reactor.now + STEP_PAUSE);
+            escalation.look_at(reactor.now + STEP_PAUSE);
         }
     }
 
@@ -195,7 +195,7 @@ impl Shell {
             if let Some(escalation) =
                 running.interrupts.escalation.as_mut().filter(|_| fresh || !self.may_have_traps)
             {
-                escalation.retry_at(reactor.now + INTERRUPT_RETRY);
+                escalation.retry_after(reactor.now, INTERRUPT_RETRY);
             }
             running.interrupts.processes = targets;
         }

@@ -115,7 +115,7 @@ impl Shell {
                     return;
                 }
                 if let Some(escalation) = running.interrupts.escalation.as_mut() {
-                    escalation.retry_at(reactor.now + INTERRUPT_RETRY);
+                    escalation.retry_after(reactor.now, INTERRUPT_RETRY);
                 }
                 if back {
                     self.request_report_again(reactor);
@@ -141,7 +141,7 @@ impl Shell {
         if let Some(running) = self.running.as_mut() {
             running.interrupts.state = InterruptState::Idle;
             if let Some(escalation) = running.interrupts.escalation.as_mut() {
-                escalation.retry_at(reactor.now + INTERRUPT_RETRY);
+                escalation.retry_after(reactor.now, INTERRUPT_RETRY);
             }
         }
         self.request_report_again(reactor);
