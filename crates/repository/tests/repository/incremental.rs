@@ -35,7 +35,8 @@ async fn a_change_sends_little(file_mib: u64, changed_mib: u64, limit: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_push_sends_what_changed() {
-    a_change_sends_little(100, 1, 4 * MIB).await;
+    // A chunk has at most 2 MiB, and a change ends in the middle of one at each side.
+    a_change_sends_little(100, 1, 8 * MIB).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,16 +49,17 @@ async fn soak_10_mb_changed_in_1_gb_send_less_than_15_mb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_object_is_read_once() {
     let place = Place::new().await;
-    fs::write(place.workspace().join("file"), noise(1 << 20, 1)).unwrap();
+    fs::write(place.workspace().join("file"), noise(8 << 20, 1)).unwrap();
     place.push("t", "one").await.unwrap();
     let first = place.objects("index");
     place.pull("t", "one", "one").await.unwrap();
     first.iter().for_each(|object| fs::write(object, "damaged").unwrap());
     fs::write(place.workspace().join("other"), noise(1 << 20, 2)).unwrap();
     let second = place.push("t", "two").await.unwrap();
-    assert!(second.sent_bytes < 2 << 20, "it knows the first file: {}", second.sent_bytes);
+    // The last chunk of the first file, of at most 2 MiB, may go on in the other.
+    assert!(second.sent_bytes < 6 << 20, "it knows the first file: {}", second.sent_bytes);
     place.pull("t", "two", "two").await.unwrap();
-    assert_eq!(fs::read(place.path("two/workspace/file")).unwrap(), noise(1 << 20, 1));
+    assert_eq!(fs::read(place.path("two/workspace/file")).unwrap(), noise(8 << 20, 1));
     let other = place.open().await.unwrap();
     let fresh = Place { repository: other, ..place };
     assert!(matches!(fresh.pull("t", "two", "three").await, Err(Error::Damaged { .. })));
@@ -98,7 +100,7 @@ async fn equal_trees_are_stored_once() {
     let sources = vec![source("root/layers/0"), source("root/layers/1"), source("workspace")];
     let none = Checkpoint::default();
     let pushed = place.push_sources("t", "one", sources, &none).await.unwrap();
-    assert!(pushed.sent_bytes < 26 * MIB, "{} bytes", pushed.sent_bytes);
+    assert!(pushed.sent_bytes < 30 * MIB, "{} bytes", pushed.sent_bytes);
     place.pull("t", "one", "pulled").await.unwrap();
     let read = |name: &str| fs::read(place.path(name).join("file")).unwrap();
     assert_eq!(read("pulled/root/layers/1"), read("workspace"));
