@@ -6,6 +6,7 @@
 //! sandboxes, and anything that remains on the machine fails the test.
 #![forbid(unsafe_code)]
 
+pub mod attacks;
 mod data_directory;
 pub mod docker;
 mod guest;
