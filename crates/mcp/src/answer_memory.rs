@@ -1,5 +1,5 @@
-//! The memory of a tool's answer, from the end of the tool until the client has read the answer. The
-//! protocol's library holds it meanwhile, as a value and as text, and without a limit of its own.
+//! The memory of a tool's answer, from the end of the tool until the client has read the answer. Until
+//! then the protocol's library holds the answer, as a value and as text, without a limit of its own.
 
 use crate::tool_result::failure;
 use http::request::Parts;
@@ -12,15 +12,16 @@ use std::sync::Arc;
 /// Answers up to this size are not counted: the number of requests at a time bounds them.
 const SHORT_BYTES: usize = 64 * 1024;
 
-/// Takes memory for the answer to one HTTP request, in the extensions of that request. Whoever put it
-/// there gives the memory back once the response has been sent or its client has left.
+/// Takes memory for the answer to one HTTP request, in the extensions of that request. The HTTP server
+/// puts it there, and gives the memory back once the response was sent or its client has left.
 #[derive(Clone)]
 pub struct AnswerMemory(Arc<TakeMemory>);
 
 type TakeMemory = dyn Fn(usize) -> Result<(), String> + Send + Sync;
 
 impl AnswerMemory {
-    /// `take` gets a number of bytes, and returns a sentence for the client if they are not to be had.
+    /// `take` gets a number of bytes, and returns a sentence for the client if the tenant may not hold
+    /// that many.
     pub fn new(take: impl Fn(usize) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type Outcome = Result<Arc<DiffPage>, Error>;
 type Comparison = BoxFuture<'static, Outcome>;
 
-/// The comparisons that somebody waits for.
+/// The comparisons that a call waits for.
 #[derive(Default)]
 pub(crate) struct Comparisons(Mutex<HashMap<ComparedPage, WeakShared<Comparison>>>);
 
