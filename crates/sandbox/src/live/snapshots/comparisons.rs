@@ -115,10 +115,14 @@ mod tests {
         };
         let calls = (0..CALLS).map(|_| join(&pages[0])).chain([join(&pages[1])]);
         let calls = futures_util::future::join_all(calls);
-        // Ends one comparison of each page, once all calls wait.
-        let (outcomes, ()) = tokio::join!(calls, async { end.add_permits(2) });
+        // Once all calls wait.
+        let end_all = async {
+            tokio::task::yield_now().await;
+            assert_eq!(started.load(Ordering::Relaxed), 2);
+            end.add_permits(2);
+        };
+        let (outcomes, ()) = tokio::join!(calls, end_all);
         let pages: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
-        assert_eq!(started.load(Ordering::Relaxed), 2);
         let same = |one: &&Arc<DiffPage>| Arc::ptr_eq(one, &pages[0]);
         assert_eq!(pages.iter().filter(same).count(), CALLS);
         assert!(comparisons.lock().is_empty());
