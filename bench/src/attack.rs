@@ -13,6 +13,7 @@ use crate::server::BenchServer;
 use crate::stats::{Times, show};
 use anyhow::{Context, Result, bail};
 use cgroup::MemoryGroup;
+use isolet_kit::attacks::MemoryPeak;
 use requests::Attacker;
 use std::fs;
 use std::path::Path;
@@ -125,8 +126,7 @@ fn watched(
     let pid = server.pid();
     // What the run before has left is freed first.
     std::thread::sleep(Duration::from_secs(1));
-    fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
-    let level = status_mib(pid, "VmRSS:")?;
+    let peak = MemoryPeak::from_now(pid)?;
     let before = cpu_s(pid)?;
     let ended = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {
@@ -142,8 +142,7 @@ fn watched(
         times
     })?;
     let cpu_s = cpu_s(pid)? - before - each_s * times.count() as f64;
-    let peak_mib = status_mib(pid, "VmHWM:")?.saturating_sub(level);
-    Ok(Cost { peak_mib, cpu_s: cpu_s.max(0.0), neighbour: times })
+    Ok(Cost { peak_mib: peak.grown_mib()?, cpu_s: cpu_s.max(0.0), neighbour: times })
 }
 
 /// The neighbour's commands, until `ended` or up to a number of them.
@@ -155,12 +154,6 @@ fn commands(client: &mut HttpClient, ended: &AtomicBool, max: Option<usize>) -> 
         times.push(begun.elapsed());
     }
     Ok(times)
-}
-
-fn status_mib(pid: u32, name: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a line")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
 /// The processor time of a process, in seconds.

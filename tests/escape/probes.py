@@ -189,8 +189,10 @@ attempt("write the agent", lambda: opened("/proc/1/exe", W))
 attempt("become the agent's user", lambda: os.setresuid(65535, 65535, 65535) if os.getuid() == 0 else call(117, 65535, 65535, 65535))
 
 # E21: /proc and /sys
-for path in ["kcore", "kmsg", "kallsyms", "keys", "timer_list", "sched_debug", "interrupts", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo", "diskstats", "partitions", "swaps", "mdstat"]:
+for path in ["kcore", "kmsg", "kallsyms", "keys", "timer_list", "sched_debug", "interrupts", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo", "diskstats", "partitions", "swaps", "mdstat", "cmdline", "softirqs"]:
     attempt("read /proc/" + path, lambda path=path: "%d bytes" % len(os.read(os.open("/proc/" + path, R | os.O_NONBLOCK), 4096)))
+for path in ["fs", "bus", "driver", "acpi", "asound", "irq", "scsi"]:
+    attempt("list /proc/" + path, lambda path=path: "%d files" % len(os.listdir("/proc/" + path)))
 for path in ["firmware", "kernel/debug", "kernel/tracing", "kernel/security", "fs/bpf", "power", "module", "class/dmi", "kernel/uevent_helper", "block"]:
     attempt("see /sys/" + path, lambda path=path: "ok" if os.listdir("/sys/" + path) else "empty")
 

@@ -4,6 +4,9 @@ use crate::http::HttpClient;
 use crate::server::{BenchServer, Endpoint};
 use anyhow::{Context, Result};
 use hyper::Method;
+use isolet_kit::attacks::{
+    ENDLESS_HEAD, Form, MANY_DISPLAYED, forged_display, many_values, mcp_message, sandbox_body,
+};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,16 +30,6 @@ def fill(name, parts, letters):
         open(f'{n:05}'.ljust(letters, 'f'), 'w').close()
 fill('/workspace/short', 0, 5)
 fill('/workspace/long', 14, 250)
-";
-/// Says what the driver of the interpreter would say, on its descriptor.
-const FORGE: &str = "import os
-said = b'{\"kind\":\"display\",\"data\":{\"a/b\":' + value + b'},\"metadata\":{}}'
-left = memoryview(len(said).to_bytes(4, 'big') + b'\\x02' + said)
-while left:
-    try:
-        left = left[os.write(3, left):]
-    except BlockingIOError:
-        pass
 ";
 
 /// A tenant with a sandbox and snapshots.
@@ -137,24 +130,23 @@ impl Attacker {
 
     pub(super) fn message(&self, honest: bool) -> Result<()> {
         let value = value(honest, 15 * MIB);
-        let text =
-            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"x":{value}}}}}"#);
+        let text = mcp_message(&value);
         self.answer(&Self::json("/mcp", text.as_bytes())).map(drop)
     }
 
     pub(super) fn display(&self, honest: bool) -> Result<()> {
         let value = match honest {
             true => "b'\"' + b'a' * (31 << 20) + b'\"'",
-            false => "b'[' + b'[],' * (10 << 20) + b'0]'",
+            false => MANY_DISPLAYED,
         };
-        let code = json!({"code": format!("value = {value}\n{FORGE}")}).to_string();
+        let code = json!({"code": forged_display(value)}).to_string();
         let path = format!("/v1/sandboxes/{SANDBOX}/contexts/c/run");
         self.answer(&Self::json(&path, code.as_bytes())).map(drop)
     }
 
     pub(super) fn bodies(&self, honest: bool) -> Result<()> {
         let value = value(honest, 2 * MIB - 100);
-        let text = format!(r#"{{"metadata":{{"a":{value}}}}}"#);
+        let text = sandbox_body(&value);
         self.many(8, &Self::json("/v1/sandboxes", text.as_bytes()), false)
     }
 
@@ -176,20 +168,14 @@ impl Attacker {
     pub(super) fn form(&self, honest: bool) -> Result<()> {
         let start = match honest {
             true => "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n",
-            false => "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"",
+            false => ENDLESS_HEAD,
         };
         let end = if honest { "\r\n--x--\r\n" } else { "" };
-        let length = start.len() + 192 * MIB + end.len();
+        let mib = 192;
+        let length = (start.len() + mib * MIB + end.len()) as u64;
+        let key = self.endpoint.key.as_str();
         let mut stream = TcpStream::connect(self.endpoint.address)?;
-        let head = format!(
-            "POST /v1/swerex/{SANDBOX}/upload HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\
-             content-type: multipart/form-data; boundary=x\r\ncontent-length: {length}\r\n\r\n{start}",
-            self.endpoint.address, self.endpoint.key
-        );
-        stream.write_all(head.as_bytes())?;
-        let piece = vec![b'a'; MIB];
-        let sent = (0..192).try_for_each(|_| stream.write_all(&piece));
-        let _ = sent.and_then(|()| stream.write_all(end.as_bytes()));
+        Form { sandbox: SANDBOX, key, start, mib, end, length }.send(&mut stream)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let _ = stream.read(&mut [0; 64]);
         Ok(())
@@ -239,9 +225,8 @@ impl Attacker {
 
 /// A JSON value of `bytes`: one text, or as many values as fit.
 fn value(honest: bool, bytes: usize) -> String {
-    let one = r#"{"a":0},"#;
     match honest {
         true => format!("\"{}\"", "a".repeat(bytes - 2)),
-        false => format!("[{}0]", one.repeat(bytes / one.len() - 1)),
+        false => many_values(bytes - 8),
     }
 }

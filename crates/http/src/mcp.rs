@@ -14,7 +14,9 @@ use crate::limits::body_memory::BodyMemory;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Limiter;
 use crate::limits::memory_budget::MemoryBudget;
-use crate::limits::permit_body::hold_permit_and_body;
+use crate::limits::permit_body::{
+    AnswersHandle, AnswersOfResponse, hold_permit_and_memory, unread_answers,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Extensions, Method, Request, Response, StatusCode};
@@ -23,8 +25,8 @@ use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use isolet_mcp::{
-    Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, MESSAGE_BYTES_MAX,
-    Reply,
+    AnswerMemory, Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients,
+    MESSAGE_BYTES_MAX, Reply,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,11 +49,37 @@ pub(crate) fn with_mcp(
     not_found: Arc<NotFoundLimiter>,
     stop: CancellationToken,
 ) -> Router {
-    let limiter = Arc::clone(&app.limiter);
+    let state = McpState {
+        limiter: Arc::clone(&app.limiter),
+        bodies: Arc::clone(&app.body_memory),
+        answers: Arc::clone(&app.response_memory),
+    };
     let inside = Arc::new(RouterApi { router: router.clone(), not_found });
     let clients = Clients::new(inside, stop);
-    let memory = Arc::clone(&app.body_memory);
-    router.route(MCP_PATH, any(move |request| answer(clients, limiter, memory, request)))
+    router.route(MCP_PATH, any(move |request| answer(clients, state, request)))
+}
+
+/// What a request to `/mcp` takes its permit and its memory from.
+#[derive(Clone)]
+struct McpState {
+    limiter: Arc<Limiter>,
+    bodies: Arc<MemoryBudget>,
+    answers: Arc<MemoryBudget>,
+}
+
+/// Takes memory for an answer that a client has not read yet.
+///
+/// # Errors
+/// A sentence for the client: its tenant has no such part left.
+fn take_answer(answers: &AnswersHandle, bytes: usize) -> Result<(), String> {
+    let taken = answers.with(|share| match share.take_or_only(bytes) {
+        true => Ok(()),
+        false => {
+            let refused = unread_answers(share, &Method::POST, bytes);
+            Err(format!("{} ({})", refused.message, refused.hint))
+        }
+    });
+    taken.unwrap_or_else(|| Err("the client has left".to_owned()))
 }
 
 /// Reads a message. The protocol's library parses it more than once into values of any shape, so it
@@ -69,8 +97,7 @@ async fn read_message(
 
 async fn answer(
     clients: Clients,
-    limiter: Arc<Limiter>,
-    memory: Arc<MemoryBudget>,
+    McpState { limiter, bodies, answers }: McpState,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let caller = request.extensions().get::<Caller>().ok_or_else(unauthorized)?;
@@ -82,10 +109,15 @@ async fn answer(
     // The client outlives the request and must not hold the slot of its connection.
     let connection = request.extensions_mut().remove::<Arc<ClientConnection>>();
     let mut permit = limiter.acquire(&owner, kind, connection.as_ref())?;
-    let message = BodyMemory::new(memory.share(&owner));
+    let message = BodyMemory::new(bodies.share(&owner));
     if request.method() == Method::POST {
         request = read_message(request, read_only, &message).await?;
     }
+    // Dropped with this future when the client leaves before there is a response.
+    let answers = AnswersOfResponse::new(answers.share(&owner));
+    let handle = answers.handle();
+    let memory = AnswerMemory::new(move |bytes| take_answer(&handle, bytes));
+    request.extensions_mut().insert(memory);
     let answered = clients.answer(owner.as_str(), request).await;
     // A tool may run for long, so it counts as an event stream instead of a call: otherwise tools
     // could use up the calls that are needed to stop them. A tenant without a free event stream
@@ -95,7 +127,8 @@ async fn answer(
         let stream = limiter.acquire(&owner, ConnectionKind::EventStream, connection.as_ref());
         permit = stream.unwrap_or(permit);
     }
-    let hold = |reply: Reply| hold_permit_and_body(reply.map(Body::new), permit, message);
+    let hold =
+        |reply: Reply| hold_permit_and_memory(reply.map(Body::new), permit, message, answers);
     answered.map(hold).map_err(|refused| match refused {
         ClientRefused::Unknown => ApiError::new(
             StatusCode::NOT_FOUND,

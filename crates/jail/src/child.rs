@@ -10,7 +10,7 @@ pub use step_error::StepError;
 pub(crate) use step_error::at_step;
 
 use crate::host::Host;
-use crate::kernel::mount::{attach, attributes, clone_tree, new_filesystem};
+use crate::kernel::mount::{NOSUID_NODEV_NOEXEC, attach, attributes, clone_tree, new_filesystem};
 use rustix::fs::{CWD, Gid, Mode, Uid};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -23,8 +23,22 @@ use std::path::Path;
 /// count what all tenants read and write. Others of the kind
 /// (`kcore`, `kmsg`, `sysrq-trigger`, `timer_list`, …) belong to the host's root, which no id
 /// inside maps to.
-const MASKED: &[&str] =
-    &["diskstats", "interrupts", "kallsyms", "keys", "mdstat", "partitions", "swaps"];
+const MASKED: &[&str] = &[
+    "cmdline",
+    "diskstats",
+    "interrupts",
+    "kallsyms",
+    "keys",
+    "mdstat",
+    "partitions",
+    "softirqs",
+    "swaps",
+];
+/// The directory of `/proc` about file systems, which names the host's disks with their options. Every
+/// kernel has it.
+const MASKED_FS: &str = "/proc/fs";
+/// Directories of `/proc` about the host's devices, as far as the kernel has them.
+const MASKED_DEVICES: &[&str] = &["acpi", "asound", "bus", "driver", "irq", "scsi"];
 
 /// Terminals that all sessions of a sandbox without a scope share: 32 that the API opens
 /// (`TERMINALS_MAX` of the agent), and as many that programs such as tmux and script open.
@@ -68,6 +82,12 @@ pub(crate) fn mask_proc() -> Result<(), Errno> {
     cover("/proc/sys", "/proc/sys")?;
     for name in MASKED {
         cover("/dev/null", &format!("/proc/{name}"))?;
+    }
+    let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "1")];
+    let flags = NOSUID_NODEV_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    attach(new_filesystem("tmpfs", &options, flags)?.as_fd(), Path::new(MASKED_FS))?;
+    for name in MASKED_DEVICES {
+        cover(MASKED_FS, &format!("/proc/{name}"))?;
     }
     Ok(())
 }

@@ -54,6 +54,12 @@ impl Fixture {
         LeaseGuard::start(&self.config).expect("it runs")
     }
 
+    /// The guard's process, if it runs.
+    fn guard_pid(&self) -> Option<i32> {
+        let flags = format!("--lease-guard --data {} ", self.server.data().display());
+        process::all().into_iter().find(|pid| process::arguments(*pid).contains(&flags))
+    }
+
     fn handle(&self) -> SandboxHandle {
         SandboxHandle::open(&self.config, &self.name)
     }
@@ -269,13 +275,7 @@ fn a_killed_guard_is_noticed_and_replaced() {
     let guard = fixture.guard();
     guard.extend(within(1, LATER_MS)).expect("extended");
     guard.admit(&fixture.name, of(1)).expect("admitted");
-    let flag = format!("--lease-guard\0--data\0{}\0", fixture.server.data().display());
-    let found = process::all().into_iter().find(|pid| process::arguments(*pid).contains(&flag));
-    let found = found.or_else(|| {
-        let flag = flag.replace('\0', " ");
-        process::all().into_iter().find(|pid| process::arguments(*pid).contains(flag.trim()))
-    });
-    process::kill(found.expect("the guard runs"));
+    process::kill(fixture.guard_pid().expect("the guard runs"));
     wait_until("the guard is gone", SOON, || {
         matches!(guard.extend(within(1, LATER_MS)), Err(GuardError::Gone(_))).then_some(())
     });
@@ -287,4 +287,27 @@ fn a_killed_guard_is_noticed_and_replaced() {
     fixture.wait_for(&guard, GuardedState::Stopped);
     guard.free(&fixture.name).expect("freed");
     fixture.counts();
+}
+
+/// `isolet teardown` of a node that lost its lease: neither the guard nor a sandbox that it has frozen
+/// outlives it, and the next server runs the sandbox without a guard.
+#[test]
+fn a_teardown_ends_the_guard_and_what_it_has_stopped() {
+    let mut fixture = Fixture::new();
+    let guard = fixture.guard();
+    guard.stop(std::slice::from_ref(&fixture.name)).expect("stopped");
+    fixture.wait_for(&guard, GuardedState::Stopped);
+    fixture.server.kill();
+    assert!(fixture.guard_pid().is_some() && fixture.handle().is_frozen().unwrap());
+    let ended = fixture.server.command(&["teardown"]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains("ended 1 sandboxes"), "{said}");
+    assert_eq!(fixture.guard_pid(), None);
+    assert!(!fixture.handle().populated());
+    assert!(matches!(guard.list(), Err(GuardError::Gone(_))));
+    drop(guard);
+    fixture.server.launch();
+    fixture.server.wait_until_ready();
+    assert_eq!(fixture.sandbox.says("echo works"), "works\n");
+    assert_eq!(fixture.guard_pid(), None);
 }

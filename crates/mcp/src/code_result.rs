@@ -210,9 +210,11 @@ mod tests {
     #[test]
     fn a_displayed_value_is_read_as_text() {
         let many = format!("[{}0]", "{\"a\":0},".repeat(100_000));
-        let body = format!(
-            r#"{{"stdout":"o","results":[{{"kind":"display","data":{{"application/json":{many},"x/y":{many}}},"metadata":{{}}}},{{"kind":"result","data":{{"text/html":"<b>","text/plain":"4"}}}}],"exception":null}}"#
+        let display = format!(
+            r#"{{"kind":"display","data":{{"application/json":{many},"x/y":{many}}},"metadata":{{}}}}"#
         );
+        let last = r#"{"kind":"result","data":{"text/html":"<b>","text/plain":"4"}}"#;
+        let body = format!(r#"{{"stdout":"o","results":[{display},{last}],"exception":null}}"#);
         let answer = parse(&Bytes::from(body)).expect("JSON");
         assert_eq!(
             answer["results"],

@@ -1,10 +1,15 @@
 //! The handler of the protocol: the description of this server, and its tools.
 
+use crate::answer_memory::AnswerMemory;
 use crate::api::Api;
 use crate::server::McpServer;
 use crate::tools;
-use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
-use rmcp::{ServerHandler, tool_handler};
+use rmcp::handler::server::tool::ToolCallContext;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, Implementation, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler, tool_handler};
 use std::sync::Arc;
 
 const INSTRUCTIONS: &str = "\
@@ -35,5 +40,18 @@ impl ServerHandler for McpServer {
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("isolet", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let memory = AnswerMemory::of_call(&context);
+        let answer = self.router.call(ToolCallContext::new(self, request, context)).await?;
+        Ok(match memory {
+            Some(memory) => memory.hold(answer),
+            None => answer,
+        })
     }
 }

@@ -6,6 +6,7 @@
 //! over HTTP). The only state of this crate is which shell belongs to which client.
 #![forbid(unsafe_code)]
 
+mod answer_memory;
 mod api;
 mod api_path;
 mod call;
@@ -19,6 +20,7 @@ mod tool_result;
 mod tools;
 mod transport;
 
+pub use answer_memory::AnswerMemory;
 pub use api::{Api, ApiFuture};
 pub use clients::{CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, Reply};
 pub use server::McpServer;

@@ -11,7 +11,7 @@ use std::path::Path;
 /// No upgrade between two formats is supported. Until release 1.0, every incompatible change of
 /// records, of frames between the programs, of settings or of values in etcd raises the number by
 /// one.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The file with the number, in the data directory.
 pub const FORMAT_FILE: &str = "format";
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn another_number_is_refused_and_stays() {
-        for (text, shown) in [("2\n", "2"), ("0", "0"), ("", ""), ("x\u{1b}[2Jy\n", "x[2Jy")] {
+        for (text, shown) in [("999\n", "999"), ("0", "0"), ("", ""), ("x\u{1b}[2Jy\n", "x[2Jy")] {
             let data = tempfile::tempdir().unwrap();
             let file = data.path().join(FORMAT_FILE);
             fs::write(&file, text).unwrap();

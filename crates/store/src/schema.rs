@@ -12,8 +12,7 @@ use std::time::Duration;
 const APPLICATION_ID: i32 = 0x6973_6f6c;
 
 /// Step `n` migrates schema version `n` to `n + 1`.
-const STEPS: &[&str] = &[
-    "
+const STEPS: &[&str] = &["
     CREATE TABLE sandboxes (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE,
         state TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, id)
@@ -27,11 +26,26 @@ const STEPS: &[&str] = &[
         expires_ms INTEGER NOT NULL, PRIMARY KEY (tenant, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX answers_expire ON answers (expires_ms);
+    CREATE TABLE answer_totals (
+        tenant TEXT PRIMARY KEY, count INTEGER NOT NULL, bytes INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER answer_added AFTER INSERT ON answers BEGIN
+        INSERT INTO answer_totals VALUES (NEW.tenant, 1, length(CAST(NEW.answer AS BLOB)))
+            ON CONFLICT (tenant) DO UPDATE SET count = count + 1, bytes = bytes + excluded.bytes;
+    END;
+    CREATE TRIGGER answer_deleted AFTER DELETE ON answers BEGIN
+        UPDATE answer_totals
+            SET count = count - 1, bytes = bytes - length(CAST(OLD.answer AS BLOB))
+            WHERE tenant = OLD.tenant;
+        DELETE FROM answer_totals WHERE tenant = OLD.tenant AND count <= 0;
+    END;
     CREATE TABLE keys (
         id TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, tenant TEXT NOT NULL, label TEXT NOT NULL,
         read_only INTEGER NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER,
-        revoked_ms INTEGER, used_ms INTEGER
+        revoked_ms INTEGER, used_ms INTEGER, changed INTEGER NOT NULL
     ) STRICT;
+    CREATE INDEX keys_changed ON keys (changed);
+    CREATE INDEX keys_of ON keys (tenant);
     CREATE TABLE ended (
         n INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, body TEXT NOT NULL
     ) STRICT;
@@ -57,29 +71,7 @@ const STEPS: &[&str] = &[
     CREATE TABLE webhook_progress (
         tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
     ) STRICT, WITHOUT ROWID;
-",
-    "
-    ALTER TABLE keys ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
-    UPDATE keys SET changed = rowid;
-    CREATE INDEX keys_changed ON keys (changed);
-    CREATE INDEX keys_of ON keys (tenant);
-    CREATE TABLE answer_totals (
-        tenant TEXT PRIMARY KEY, count INTEGER NOT NULL, bytes INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    INSERT INTO answer_totals
-        SELECT tenant, count(*), sum(length(CAST(answer AS BLOB))) FROM answers GROUP BY tenant;
-    CREATE TRIGGER answer_added AFTER INSERT ON answers BEGIN
-        INSERT INTO answer_totals VALUES (NEW.tenant, 1, length(CAST(NEW.answer AS BLOB)))
-            ON CONFLICT (tenant) DO UPDATE SET count = count + 1, bytes = bytes + excluded.bytes;
-    END;
-    CREATE TRIGGER answer_deleted AFTER DELETE ON answers BEGIN
-        UPDATE answer_totals
-            SET count = count - 1, bytes = bytes - length(CAST(OLD.answer AS BLOB))
-            WHERE tenant = OLD.tenant;
-        DELETE FROM answer_totals WHERE tenant = OLD.tenant AND count <= 0;
-    END;
-",
-];
+"];
 
 /// The number of the next change of a key, in a statement that adds or revokes one. Readers read only the
 /// keys whose `changed` is higher than what they know.

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { freePort } from "./server.js";
+import { freePort } from "./port.js";
 
 /** Where `make etcd` unpacks Debian's packages. */
 const etcdProgram = fileURLToPath(new URL("../../../target/clients/etcd/usr/bin/etcd", import.meta.url));
@@ -39,8 +39,8 @@ async function stopped(process: ChildProcess): Promise<void> {
 export async function oneNode(): Promise<OneNode> {
   const name = "node-1";
   const folder = mkdtempSync(join(tmpdir(), `isolet-fleet-${process.pid}-`));
-  const etcdUrl = `http://127.0.0.1:${await freePort()}`;
-  const members = `http://127.0.0.1:${await freePort()}`;
+  const etcdUrl = `http://127.0.0.1:${await freePort("sdk")}`;
+  const members = `http://127.0.0.1:${await freePort("sdk")}`;
   const etcd = spawn(
     etcdProgram,
     [
@@ -57,10 +57,10 @@ export async function oneNode(): Promise<OneNode> {
   }
   await healthy(etcdUrl, etcd);
   const config = join(folder, "isolet.toml");
-  const advertise = `127.0.0.1:${await freePort()}`;
+  const advertise = `127.0.0.1:${await freePort("sdk")}`;
   const lines = [`etcd = ["${etcdUrl}"]`, `node = "${name}"`, `advertise = "${advertise}"`, `peer_dir = "${peer}"`];
   writeFileSync(config, ["[cluster]", ...lines, ""].join("\n"));
-  const url = `http://127.0.0.1:${await freePort()}`;
+  const url = `http://127.0.0.1:${await freePort("sdk")}`;
   const apiKey = "test-key-of-the-sdk";
   const server = spawn(program, ["serve"], {
     stdio: ["ignore", "ignore", "inherit"],

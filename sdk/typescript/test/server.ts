@@ -3,38 +3,17 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-let nextPort = process.pid * 8;
-
-/**
- * A port that is free at the moment. It lies below the range from which the kernel takes those of clients, so that
- * no connection uses it before its server.
- */
-export async function freePort(): Promise<number> {
-  for (let tries = 0; tries < 2000; tries++) {
-    const port = 16_000 + (nextPort++ % 2000);
-    const server = createServer();
-    const isFree = await new Promise<boolean>((done) => {
-      server.once("error", () => done(false));
-      server.listen(port, "127.0.0.1", () => done(true));
-    });
-    if (!isFree) continue;
-    server.close();
-    await once(server, "close");
-    return port;
-  }
-  throw new Error("no port is free");
-}
+import { freePort } from "./port.js";
 
 export default async function setup(): Promise<() => Promise<void>> {
   const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
   const program = join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet");
   const folder = mkdtempSync(join(tmpdir(), `isolet-sdk-${process.pid}-`));
-  const url = `http://127.0.0.1:${await freePort()}`;
+  const url = `http://127.0.0.1:${await freePort("sdk")}`;
   const key = "test-key-of-the-sdk";
   const server = spawn(program, ["serve"], {
     stdio: ["ignore", "ignore", "inherit"],

@@ -3,35 +3,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as pause } from "node:timers/promises";
+import { freePort } from "../../../sdk/typescript/test/port.js";
 
 const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
-
-let nextPort = process.pid * 8;
-
-/**
- * A port that is free at the moment. It lies below the range from which the kernel takes those of clients, so that
- * no connection uses it before its server.
- */
-async function freePort(): Promise<number> {
-  for (let tries = 0; tries < 2000; tries++) {
-    const port = 18_000 + (nextPort++ % 2000);
-    const server = createServer();
-    const isFree = await new Promise<boolean>((done) => {
-      server.once("error", () => done(false));
-      server.listen(port, "127.0.0.1", () => done(true));
-    });
-    if (!isFree) continue;
-    server.close();
-    await once(server, "close");
-    return port;
-  }
-  throw new Error("no port is free");
-}
 
 export class Server {
   readonly key = "test-key-of-the-browser";
@@ -48,7 +26,7 @@ export class Server {
 
   /** Start a server. Pages of `origins` may call it, and it pulls images from `registries`. */
   static async start(origins: string[], registries: string[] = []): Promise<Server> {
-    const server = new Server(await freePort(), origins, registries);
+    const server = new Server(await freePort("browser"), origins, registries);
     await server.up();
     return server;
   }

@@ -27,6 +27,7 @@ const SAFE: &[(&str, &[&str])] = &[
     ("/proc/1/", &["EACCES", "EPERM"]),
     ("become the agent's user", &["EINVAL", "EPERM"]),
     ("read /proc/", &["0 bytes", "EACCES", "ENOENT"]),
+    ("list /proc/", &["0 files", "ENOENT"]),
     ("see /sys/", &["ENOENT"]),
     ("x32 call", &["EPERM", "ENOSYS"]),
     ("socket UNIX", &["ok"]),

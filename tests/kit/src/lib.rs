@@ -6,6 +6,7 @@
 //! sandboxes, and anything that remains on the machine fails the test.
 #![forbid(unsafe_code)]
 
+pub mod attacks;
 mod data_directory;
 pub mod docker;
 mod guest;
@@ -26,6 +27,7 @@ mod sandbox;
 mod secret;
 mod server;
 mod shell;
+mod signed_file;
 mod system_calls;
 mod terminal;
 pub mod tls;
@@ -45,6 +47,7 @@ pub use sandbox::Sandbox;
 pub use serde_json::{Value, json};
 pub use server::{Server, one, programs};
 pub use shell::{Frame, Outcome, Shell, Start};
+pub use signed_file::signed_file;
 pub use system_calls::system_calls;
 pub use terminal::Terminal;
 pub use traces::Traces;

@@ -4,6 +4,7 @@ use super::*;
 use crate::restore::{RestoreOptions, restore};
 use crate::verify::verify;
 use isolet_jail::{SLOTS, UID_BASE, UIDS};
+use isolet_store::FORMAT;
 use isolet_store::keys::Keys;
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
@@ -172,9 +173,10 @@ fn a_backup_of_another_format_is_refused_before_anything_is_written() {
         assert!(!to.try_exists().unwrap(), "{error}");
         error
     };
-    let other = refused(serde_json::json!({"format": 2}));
-    assert!(matches!(other, Error::OtherFormat { found: 2, .. }), "{other}");
-    assert!(other.to_string().contains("has format 2, and this isolet uses format 1"), "{other}");
+    let other = refused(serde_json::json!({"format": 999}));
+    assert!(matches!(other, Error::OtherFormat { found: 999, .. }), "{other}");
+    let own = format!("has format 999, and this isolet uses format {FORMAT}");
+    assert!(other.to_string().contains(&own), "{other}");
     let earlier = refused(serde_json::json!({"format": "isolet-backup", "version": 2}));
     assert!(matches!(earlier, Error::EarlierVersion(_)), "{earlier}");
     let none = refused(serde_json::json!({"format": null}));

@@ -1,8 +1,8 @@
 //! Finds the caller of a request by its key or ticket. Keys are never logged, echoed or read from a
 //! URL.
 
+use crate::auth::API_KEY;
 use crate::auth::caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized};
-use crate::auth::credential_headers::API_KEY;
 use crate::auth::route_access::RouteAccess;
 use crate::auth::tickets::{TicketTarget, Tickets};
 use crate::dialects::{e2b, swerex};

@@ -1,7 +1,7 @@
 //! A request on its way to another node.
 
+use crate::auth::API_KEY;
 use crate::auth::caller::Caller;
-use crate::auth::credential_headers::API_KEY;
 use crate::auth::tickets;
 use crate::connection::connections::ClientConnection;
 use crate::forwarding::peer_head::{PeerHead, PeerTarget};

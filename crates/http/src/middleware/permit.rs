@@ -12,10 +12,9 @@ use crate::limits::body_memory::BodyMemory;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::SocketPermit;
 use crate::limits::memory_budget::MemoryShare;
-use crate::limits::permit_body::with_permit;
+use crate::limits::permit_body::{unread_answers, with_permit};
 use crate::middleware::connection_use::kind_of;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use hyper::body::Body as _;
@@ -83,30 +82,11 @@ fn hold_answer(share: &mut MemoryShare, kind: ConnectionKind, bytes: usize) -> b
     share.take_or_only(bytes)
 }
 
-/// 429: the tenant's clients have not read what was answered before.
-fn unread_answers(share: &MemoryShare, method: &Method, bytes: usize) -> ApiError {
-    let done = match *method {
-        Method::GET | Method::HEAD => "",
-        _ => " The request itself was carried out.",
-    };
-    ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "too_much_memory",
-        format!(
-            "the answer has {bytes} bytes, and was dropped: answers that clients of tenant \"{}\" \
-             have not read yet hold {} bytes, and may not hold that much more.{done}",
-            share.tenant(),
-            share.held_by_tenant()
-        ),
-        "read the answers or close their connections, or ask for a smaller page; the operator of the \
-         server can raise [connections] answers_mib",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::memory_budget::MemoryBudget;
+    use axum::http::Method;
     use isolet_sandbox::TenantId;
 
     /// 96 lists that nobody read held 368 MiB with a budget of 16 MiB, and the output of another

@@ -4,8 +4,8 @@
 //! under this server's own origin no response may turn the program's page into one of the server's
 //! pages.
 
-use crate::auth::credential_headers::{ACCESS_TOKEN, API_KEY, TRAFFIC_TOKEN};
 use crate::auth::tickets;
+use crate::auth::{ACCESS_TOKEN, API_KEY, TRAFFIC_TOKEN};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{Peer, Scheme};
 use crate::proxy::location::{self, Asked};

@@ -7,6 +7,7 @@
 //! without a directory. A directory that is not marked and has no record was recorded in records
 //! that are lost: it is moved to `DATA/orphaned/`.
 
+mod comparisons;
 mod files;
 mod into_sandbox;
 mod layers;
@@ -29,6 +30,8 @@ use crate::model::info::SandboxSpec;
 use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
 use crate::model::record::snapshot_layers::{LayerHold, RecordedLayer};
 use crate::model::record::{Record, RecordBody, UNREAD};
+pub(crate) use comparisons::ComparedPage;
+use comparisons::Comparisons;
 pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
 pub(crate) use layers::{PARTS, list as list_layers};
@@ -66,6 +69,8 @@ pub(crate) struct Snapshots {
     pub(crate) restores: FairPermits,
     /// A permit for each comparison of two snapshots and each recursive list of one.
     pub(crate) walks: FairPermits,
+    /// Comparisons that are in progress.
+    pub(crate) comparisons: Comparisons,
     /// Disk images of snapshots that are mounted for reading.
     pub(crate) disks: reader::DiskMounts,
     state: Mutex<State>,
@@ -157,6 +162,7 @@ impl Snapshots {
             copies: FairPermits::new(COPIES_MAX, TENANT_COPIES_MAX),
             restores: FairPermits::new(COPIES_MAX, TENANT_COPIES_MAX),
             walks: FairPermits::new(WALKS_MAX, tenant_walks()),
+            comparisons: Comparisons::default(),
             disks: reader::DiskMounts::default(),
             state: Mutex::default(),
         };

@@ -6,7 +6,6 @@ mod from_snapshot;
 pub(crate) mod image_sessions;
 mod info;
 mod limits;
-mod paths;
 mod pool_kind;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_layers;
@@ -30,7 +29,8 @@ use crate::model::network::injected_credential::InjectedCredential;
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::state::State;
 use isolet_wire::launcher::Limits;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,11 +98,7 @@ pub(crate) struct RecordBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fork: Option<String>,
     /// The token of a restore in place that is not finished: [`crate::live::snapshots::restores`].
-    #[serde(
-        default,
-        deserialize_with = "paths::restore_token",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "restore_token", skip_serializing_if = "Option::is_none")]
     pub(crate) restore: Option<String>,
     /// What the last sleep lost, until a client has received it.
     pub(crate) lost: Option<Vec<Lost>>,
@@ -128,7 +124,7 @@ pub(crate) struct RecordBody {
     /// The directory for its files, if another node has taken it over.
     #[serde(
         default,
-        deserialize_with = "paths::superseded_target",
+        deserialize_with = "superseded_target",
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) superseded: Option<String>,
@@ -401,6 +397,31 @@ impl Record {
 pub(crate) fn is_internal_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(known)
+}
+
+// Fields of a record that become paths are checked where it is read: it may come from a backup or an
+// object store, and be forged.
+
+/// Reads the token of a restore in place, which names a directory below `DATA/restores`.
+fn restore_token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let token = Option::<String>::deserialize(from)?;
+    match token.as_deref().is_none_or(is_internal_name) {
+        true => Ok(token),
+        false => Err(D::Error::custom("an invalid token of a restore")),
+    }
+}
+
+/// Reads the name of a directory below `DATA/superseded/TENANT`: `ID-TIME`.
+fn superseded_target<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let target = Option::<String>::deserialize(from)?;
+    let is_valid = |target: &str| {
+        let parts = target.rsplit_once('-');
+        parts.is_some_and(|(id, time)| SandboxId::parse(id).is_ok() && time.parse::<u64>().is_ok())
+    };
+    match target.as_deref().is_none_or(is_valid) {
+        true => Ok(target),
+        false => Err(D::Error::custom("an invalid directory of superseded files")),
+    }
 }
 
 /// The error of calls on a failed sandbox.

@@ -18,6 +18,8 @@ const CONTENT_BYTES: usize = 256 * 1024;
 /// Maximum size of the names of a file's extended attributes, in bytes, and of one value; as in the
 /// kernel.
 const ATTRIBUTES_BYTES_MAX: usize = 64 * 1024;
+/// Size of the names of a file's extended attributes that fit into the first buffer, in bytes.
+const FEW_NAMES_BYTES: usize = 512;
 /// Maximum size of all paths of one page, in bytes.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Attributes of overlays, which no sandbox sees.
@@ -153,6 +155,7 @@ impl Diff<'_> {
                 open = Some(directories);
                 continue;
             }
+            last.names.leave();
             let depth = levels.len();
             levels.push(self.level(sides, [path.as_slice(), b"/"].concat(), depth));
         }
@@ -343,12 +346,19 @@ fn attribute(file: BorrowedFd<'_>, name: &[u8], into: &mut [u8]) -> Result<Optio
 /// The names of the extended attributes that a sandbox sees. Files that have none, or whose file
 /// system knows none, have an empty set.
 fn attribute_names(file: BorrowedFd<'_>) -> Result<BTreeSet<Vec<u8>>, Errno> {
-    let mut names = vec![0_u8; ATTRIBUTES_BYTES_MAX];
-    let count = match rustix::fs::flistxattr(file, &mut names[..]) {
+    // Most files have few or none, and a comparison asks for those of every file.
+    let mut few = [0_u8; FEW_NAMES_BYTES];
+    let mut many = Vec::new();
+    let names = match rustix::fs::flistxattr(file, &mut few[..]) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeSet::new()),
-        count => count?,
+        Err(Errno::RANGE) => {
+            many.resize(ATTRIBUTES_BYTES_MAX, 0);
+            let count = rustix::fs::flistxattr(file, &mut many[..])?;
+            &many[..count]
+        }
+        count => &few[..count?],
     };
-    let all = names[..count].split(|byte| *byte == 0);
+    let all = names.split(|byte| *byte == 0);
     let shown = all.filter(|name| !name.is_empty() && !name.starts_with(OVERLAY));
     Ok(shown.map(<[u8]>::to_vec).collect())
 }

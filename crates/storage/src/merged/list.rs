@@ -11,12 +11,13 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Maximum number of names of one directory in memory, near the top of a walk.
+/// Maximum number of names of one directory in memory, near the top of a walk and in the directory
+/// that the walk is in.
 const NAMES_MAX: usize = 4096;
-/// Maximum number of names of one directory in memory further down, so that a tree of 2,000 levels
-/// takes at most 32 MiB.
+/// Maximum number of names of one directory in memory further down, while the walk is below it, so
+/// that a tree of 2,000 levels takes at most 32 MiB.
 const DEEP_NAMES_MAX: usize = 64;
-/// From this level on, directories are read in small portions.
+/// From this level on, a walk that goes below a directory forgets most of its names.
 const DEEP: usize = 8;
 /// Maximum size of all paths and link targets of one page, in bytes.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -64,16 +65,17 @@ pub struct ListPage {
 pub(super) struct Names {
     /// The next ones, in reverse order.
     next: Vec<Vec<u8>>,
-    /// All names up to this one were returned.
+    /// All names up to this one were returned or are in `next`.
     done: Option<Vec<u8>>,
     more: bool,
+    /// How many names the next reading takes.
     max: usize,
+    deep: bool,
 }
 
 impl Names {
     /// The names from `from` on, in a directory at this depth.
     pub(super) fn from(from: Option<Vec<u8>>, depth: usize) -> Self {
-        let max = if depth < DEEP { NAMES_MAX } else { DEEP_NAMES_MAX };
         // The name itself is returned again, because there may be more below it.
         let done = from.map(|mut name| {
             if let Some(last) = name.last_mut().filter(|last| **last > 0) {
@@ -84,7 +86,25 @@ impl Names {
             }
             name
         });
-        Self { next: Vec::new(), done, more: true, max }
+        Self { next: Vec::new(), done, more: true, max: NAMES_MAX, deep: depth >= DEEP }
+    }
+
+    /// Must be called before the walk goes below the directory. Forgets most of its names if it is
+    /// deep. They are read again later, so the next reading takes few: a directory of directories is
+    /// left again soon. A directory of files is read in portions that grow, because each portion
+    /// costs a reading of the whole directory.
+    pub(super) fn leave(&mut self) {
+        if !self.deep {
+            return;
+        }
+        self.max = DEEP_NAMES_MAX;
+        let dropped = self.next.len().saturating_sub(DEEP_NAMES_MAX);
+        if dropped > 0 {
+            self.next.drain(..dropped);
+            self.next.shrink_to_fit();
+            self.done = self.next.first().cloned();
+            self.more = true;
+        }
     }
 
     /// The next name. `read` calls its argument with every name of the directory.
@@ -96,10 +116,12 @@ impl Names {
             let mut first: BTreeSet<Vec<u8>> = BTreeSet::new();
             let mut more = false;
             let done = self.done.take();
+            let max = self.max;
+            self.max = (max * 2).min(NAMES_MAX);
             read(&mut |name| {
                 let after = done.as_deref().is_none_or(|done| name > done);
-                let within = first.len() < self.max
-                    || first.last().is_some_and(|last| name < last.as_slice());
+                let within =
+                    first.len() < max || first.last().is_some_and(|last| name < last.as_slice());
                 if !after || first.contains(name) {
                     return;
                 }
@@ -108,7 +130,7 @@ impl Names {
                     return;
                 }
                 first.insert(name.to_vec());
-                if first.len() > self.max {
+                if first.len() > max {
                     first.pop_last();
                     more = true;
                 }
@@ -228,7 +250,10 @@ impl MergedTree {
             if below.is_none() {
                 open = Some(directory);
             }
-            levels.extend(below);
+            if let Some(below) = below {
+                last.names.leave();
+                levels.push(below);
+            }
         }
     }
 }
@@ -249,5 +274,55 @@ impl ListedFile {
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.stat.kind == FileKind::Directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: usize = 5000;
+
+    /// All names of a directory at this depth, and how often the directory was read. Goes below each name
+    /// for which `below` returns true.
+    fn walk(depth: usize, below: impl Fn(usize) -> bool) -> (Vec<Vec<u8>>, usize) {
+        let name = |n: usize| format!("{n:05}").into_bytes();
+        let mut names = Names::from(None, depth);
+        let mut found = Vec::new();
+        let mut readings = 0;
+        loop {
+            let next = names.next(|take| {
+                readings += 1;
+                // As a directory lists them: in no order.
+                (0..FILES).for_each(|n| take(&name(n * 7 % FILES)));
+                Ok(())
+            });
+            let Some(next) = next.unwrap() else { return (found, readings) };
+            if below(found.len()) {
+                names.leave();
+                assert!(depth < DEEP || names.next.len() <= DEEP_NAMES_MAX);
+            }
+            found.push(next);
+        }
+    }
+
+    /// A directory of 5,000 files at level 14 was read 79 times.
+    ///
+    /// Promises: T29.
+    #[test]
+    fn t21_a_deep_directory_is_read_in_portions_that_grow() {
+        let all: Vec<_> = (0..FILES).map(|n| format!("{n:05}").into_bytes()).collect();
+        let cases: [(usize, fn(usize) -> bool, usize); 4] = [
+            (0, |_| true, 2),
+            (DEEP, |_| false, 2),
+            (DEEP, |n| n == FILES / 2, 8),
+            // The names that are forgotten are read again.
+            (DEEP, |_| true, FILES.div_ceil(DEEP_NAMES_MAX)),
+        ];
+        for (depth, below, readings_max) in cases {
+            let (found, readings) = walk(depth, below);
+            assert_eq!(found, all, "depth {depth}");
+            assert!(readings <= readings_max, "depth {depth}: {readings} readings");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use crate::doctor::free_port;
 use crate::programs::{ProgramOutput, fetched, run};
 use isolet_kit::{LONG, Options, SOON, Sandbox, Server, Value, json, programs, wait_until};
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -105,10 +105,12 @@ impl Etcd {
         )
     }
 
-    /// A node that does not run any more and owns a sandbox.
-    fn lose_node(&self) {
+    /// A node beside the server's that does not run any more and owns a sandbox.
+    fn lose_node(&self, server: &Server) {
+        let format = fs::read_to_string(server.data().join("format")).expect("its number");
+        let format: Value = format.trim().parse().expect("a number");
         let record = json!({
-            "v": 1, "format": 1, "name": "gone", "identity": "x", "address": "127.0.0.1:1",
+            "v": 1, "format": format, "name": "gone", "identity": "x", "address": "127.0.0.1:1",
             "region": "eu", "labels": {}, "version": "1", "limits_digest": "", "store": false,
             "state": "ready", "started_at_ms": 1,
             "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
@@ -153,7 +155,7 @@ fn status(all: &[Value], check: &str, message: &str) -> String {
 fn an_operator_lists_cordons_and_removes_nodes() {
     let etcd = Etcd::start();
     let server = Options::new().config(&etcd.config()).start();
-    etcd.lose_node();
+    etcd.lose_node(&server);
     wait_until("the server knows both nodes", SOON, || {
         typed(&server, "node ls").well().out.contains("gone").then_some(())
     });

@@ -2,8 +2,9 @@
 //! refused.
 
 use isolet_kit::image::{Image, busybox};
-use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Value, json, wait_until};
+use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Value, json, signed_file, wait_until};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const DOMAIN: &str = "box.example";
 const STREAM: &str = "application/connect+json";
@@ -387,29 +388,42 @@ fn a_signed_url_opens_one_file_of_one_sandbox_while_that_exists() {
     let neighbour = Own::create(&server, &server.http());
     let text = own.plane.with("content-type", "application/octet-stream");
     text.send("POST", "/files?path=/tmp/a&username=user", Some(b"own")).expect(200);
-    // As the SDKs sign: SHA-256 of the path, the operation, the user and the token.
-    let signature = sign(&format!("/tmp/a:read:user:{}", own.token));
-    let query = format!("/files?path=/tmp/a&username=user&signature=v1_{signature}");
-    let fetch = |id: &str| {
+    let fetch_signed = |id: &str, path: &str| {
         let plane = server.client(None).with("e2b-sandbox-id", id);
-        plane.with("e2b-sandbox-port", "49983").get(&query)
+        plane.with("e2b-sandbox-port", "49983").get(path)
     };
+    let signed = signed_file("/tmp/a", &own.token, None);
+    let fetch = |id: &str| fetch_signed(id, &signed);
     // A link may be used again until it ends.
     for _ in 0..2 {
         assert_eq!(fetch(&own.id).expect(200).text(), "own");
     }
     assert_eq!(fetch(&neighbour.id).status, 401, "it is of another sandbox");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let lasting = signed_file("/tmp/a", &own.token, Some(now + 600));
+    assert_eq!(fetch_signed(&own.id, &lasting).expect(200).text(), "own");
+    let longer = lasting.replace(&(now + 600).to_string(), &(now + 6000).to_string());
+    let other_file = signed.replace("path=/tmp/a", "path=/tmp/b");
+    let wrong = [
+        ("it has expired", signed_file("/tmp/a", &own.token, Some(now - 10))),
+        ("another expiry is not signed", longer),
+        ("another file is not signed", other_file),
+        ("another user is not signed", signed.replace("username=user", "username=root")),
+        ("the token is wrong", signed_file("/tmp/a", &neighbour.token, None)),
+        ("there is no signature", "/files?path=/tmp/a&username=user".to_owned()),
+    ];
+    for (what, path) in wrong {
+        let reply = fetch_signed(&own.id, &path);
+        assert_eq!(reply.status, 401, "{what}: {}", reply.text());
+    }
+    let plane = server.client(None).with("e2b-sandbox-id", &own.id);
+    let written = plane.with("content-type", "application/octet-stream");
+    let written = written.send("POST", &signed, Some(b"changed"));
+    assert_eq!(written.status, 401, "a URL to read does not write");
+    assert_eq!(fetch(&own.id).expect(200).text(), "own");
     server.http().delete(&format!("/sandboxes/{}", own.id)).expect(204);
     let ended = fetch(&own.id);
     assert!(matches!(ended.status, 401 | 502), "{} {}", ended.status, ended.text());
-}
-
-/// The signature of a text as E2B's clients write it.
-fn sign(text: &str) -> String {
-    let script = "import base64, hashlib, sys; print(base64.b64encode(hashlib.sha256(sys.argv[1].encode()).digest()).decode().rstrip('='))";
-    let mut python = std::process::Command::new("python3");
-    let signed = python.args(["-c", script, text]).output().expect("python3 runs");
-    String::from_utf8(signed.stdout).expect("text").trim().replace('+', "%2B")
 }
 
 /// Promises: D11.

@@ -167,6 +167,10 @@ fn t16_a_port_is_written_in_one_way() {
     ] {
         assert_eq!(status(name), [404; 3], "{name}");
     }
+    // Names of another tenant, if there is one. Without its key or link nobody learns whether there is.
+    for name in ["49983-demo--t0123456789abcdef", "8000-demo--t0123456789abcdef"] {
+        assert_eq!(status(name), [401, 404, 401], "{name}");
+    }
     let by_header = Http::new(server.port(), None).with("e2b-sandbox-id", "demo");
     let by_header = by_header.with("x-access-token", access);
     for port in ["+49983", "049983"] {

@@ -1,6 +1,6 @@
 //! T20: strangers with wrong credentials, many addresses of them, keep nobody out who has a right one.
 
-use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, wait_until};
+use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, signed_file, wait_until};
 
 /// The limit on wrong credentials of an address in these tests.
 const LIMIT: usize = 200;
@@ -87,13 +87,15 @@ impl Credentials {
         let nobody = from(&server.client(None), address);
         let with_key = |key: &str| from(&server.client(Some(key)), address).get("/v1/sandboxes");
         let link = |token: &str| nobody.get(&format!("/v1/links/{token}/echo")).status;
-        let plane = nobody.with("x-access-token", &self.token).with("e2b-sandbox-id", &self.id);
+        let plane = nobody.with("e2b-sandbox-id", &self.id);
+        let file = plane.get(&signed_file("/etc/hostname", &self.token, None));
         vec![
             ("the key of a tenant", with_key(key).status),
             ("the operator's key", with_key(server.key()).status),
             ("a signed link", link(&self.signed)),
             ("a link with a chosen token", link(&self.chosen)),
-            ("an access token", plane.get("/health").status),
+            ("an access token", plane.with("x-access-token", &self.token).get("/health").status),
+            ("the URL of a file", file.status),
             ("the URL of an upload", nobody.send("PUT", &self.upload, Some(b"no archive")).status),
         ]
     }
@@ -102,11 +104,13 @@ impl Credentials {
     fn wrong(&self, server: &Server, address: &str) -> Vec<(&'static str, u16)> {
         let nobody = from(&server.client(None), address);
         let wrong = from(&server.client(Some("wrong")), address);
-        let foreign = nobody.with("e2b-sandbox-id", &self.id).with("x-access-token", "wrong");
+        let plane = nobody.with("e2b-sandbox-id", &self.id);
+        let file = plane.get(&signed_file("/etc/hostname", "wrong", None));
         vec![
             ("a key", wrong.get("/v1/sandboxes").status),
             ("a link", nobody.get("/v1/links/wrong/echo").status),
-            ("an access token", foreign.get("/health").status),
+            ("an access token", plane.with("x-access-token", "wrong").get("/health").status),
+            ("the URL of a file", file.status),
             ("the URL of an upload", nobody.send("PUT", &format!("{}0", self.upload), None).status),
         ]
     }

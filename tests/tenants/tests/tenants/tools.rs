@@ -1,6 +1,8 @@
 //! The tools of `/mcp` have exactly the rights of the key in each request.
 
 use isolet_kit::{Http, Options, Reply, SOON, Server, Value, json, wait_until};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 /// The MCP session id that the server assigns on initialization.
 fn begin(http: &Http) -> String {
@@ -158,4 +160,62 @@ fn t19_tools_are_subject_to_the_same_limits() {
     assert!(refused && said.contains("may hold no more"), "{said}");
     drop(held);
     wait_until("the command is gone", SOON, || run().0.contains("done").then_some(()));
+}
+
+/// Calls a tool, and reads its answer only until it contains `start`.
+fn begin_to_read(http: &Http, id: &str, name: &str, arguments: &Value, start: &str) -> TcpStream {
+    let params = json!({"name": name, "arguments": arguments});
+    let body = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+    let body = body.to_string();
+    let mut stream = http.connect();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n\
+         mcp-session-id: {id}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        http.port,
+        http.key.as_deref().unwrap_or_default(),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut answer = Vec::new();
+    while !String::from_utf8_lossy(&answer).contains(start) {
+        let mut bytes = [0; 1024];
+        let count = stream.read(&mut bytes).expect("an answer");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&bytes[..count]);
+    }
+    stream
+}
+
+/// A tenant's tools answered clients that read nothing, with up to 8 MiB of images each, and the server
+/// held as many of these answers as the tenant may have event streams.
+///
+/// Promises: T27.
+#[test]
+fn t21_answers_of_tools_that_nobody_reads_hold_at_most_the_tenants_part() {
+    let mut server = Options::new().config("[connections]\nanswers_mib = 64").start();
+    let greedy = Http::new(server.port(), Some(&server.add_key(&["--tenant", "greedy"])));
+    let id = begin(&greedy);
+    // Counts 13 MiB: as a value and as text. The tenant's part is 32 MiB.
+    let picture =
+        "class P:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n' + b'x' * (5 << 20)\nP()";
+    let picture = json!({"code": picture});
+    let unread: Vec<_> =
+        (0..2).map(|_| begin_to_read(&greedy, &id, "code_run", &picture, "iVBORw0K")).collect();
+    // A MB of output, of which each byte takes six in JSON.
+    let output =
+        json!({"command": "head -c 1000000 /dev/zero | tr '\\0' '\\1'", "max_bytes": 1 << 20});
+    let (said, refused) = call(&greedy, &id, "shell_run", &output);
+    assert!(refused && said.contains("have not read yet"), "{}", said.len());
+    assert!(said.contains("The request itself was carried out"), "{said}");
+    let (said, refused) = call(&greedy, &id, "code_run", &json!({"code": "1 + 1"}));
+    assert!(!refused && said.contains('2'), "short answers are sent: {said}");
+    let own = server.http();
+    let (said, refused) = call(&own, &begin(&own), "code_run", &picture);
+    assert!(!refused, "another tenant has its own part: {}", said.len());
+    drop(unread);
+    wait_until("their memory is free", SOON, || {
+        (!call(&greedy, &id, "shell_run", &output).1).then_some(())
+    });
 }

@@ -7,8 +7,8 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::auth::credential_headers::{ACCESS_TOKEN, TRAFFIC_TOKEN};
 use crate::auth::port_link::{self, Purpose, SignedLink};
+use crate::auth::{ACCESS_TOKEN, TRAFFIC_TOKEN};
 use crate::dialects::e2b::address::{DAEMON_PORT, gone};
 use crate::dialects::e2b::file_signature;
 use crate::foundation::error::ApiError;

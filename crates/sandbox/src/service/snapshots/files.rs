@@ -1,12 +1,16 @@
 //! Reading and comparing the files of snapshots, without a sandbox.
 
+use crate::live::snapshots::ComparedPage;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::sandbox::files::{FileReader, Opened, Page, StoredFile};
 use crate::service::Service;
-use isolet_storage::merged::{self, ChangeKind, DiffRequest, Found, ListRequest, MergedTree};
+use futures_util::FutureExt as _;
+use isolet_storage::merged::{
+    self, ChangeKind, DiffPage, DiffRequest, Found, ListRequest, MergedTree,
+};
 use isolet_wire::request::{ByteRange, WalkOptions};
 use isolet_wire::response::{FileKind, FileStat, FoundFile, RefusalReason};
 use rustix::io::Errno;
@@ -139,7 +143,8 @@ impl Service {
         .await
     }
 
-    /// Compares the files of two snapshots. Stops when the caller is dropped.
+    /// Compares the files of two snapshots. Calls for the same page share one comparison, which stops
+    /// when all of them are dropped; a page can therefore be shorter than `max`.
     ///
     /// # Errors
     /// [`Error::NoSnapshot`], and errors of the disk.
@@ -151,44 +156,88 @@ impl Service {
         after: Option<Vec<u8>>,
         max: usize,
     ) -> Result<SnapshotDiff, Error> {
-        let other = self.inner.snapshots.find(tenant, to)?;
+        let snapshots = &self.inner.snapshots;
+        let records = [snapshots.find(tenant, from)?, snapshots.find(tenant, to)?];
+        let directories = records.each_ref().map(|record| record.name.clone());
+        let page = ComparedPage { tenant: tenant.clone(), directories, after };
+        let start = || self.clone().compare(page.clone(), from.clone(), records, max).boxed();
+        let compared = snapshots.comparisons.join(&page, start).await?;
+        Ok(SnapshotDiff::first(&compared, max))
+    }
+
+    async fn compare(
+        self,
+        page: ComparedPage,
+        id: SnapshotId,
+        [from, to]: [Arc<SnapshotRecord>; 2],
+        max: usize,
+    ) -> Result<Arc<DiffPage>, Error> {
+        let ComparedPage { tenant, after, .. } = page;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(Arc::clone(&cancelled));
         let inner = Arc::clone(&self.inner);
-        let _walk = self.inner.snapshots.walks.acquire(tenant).await;
-        self.in_snapshot(tenant, from, move |tree| {
-            let other = open(&inner.snapshots, &other)?;
+        let _walk = self.inner.snapshots.walks.acquire(&tenant).await;
+        self.in_record(from, &id, move |tree| {
+            let other = open(&inner.snapshots, &to)?;
             let until = Instant::now() + DIFF_TIME;
             let request = DiffRequest { after, max, until, cancelled: &cancelled };
-            let page = tree.diff(&other, &request).map_err(refused)?;
-            let changes = page.changes.into_iter().map(|one| SnapshotChange {
-                change: match one.kind {
-                    ChangeKind::Added => "added",
-                    ChangeKind::Changed => "changed",
-                    ChangeKind::Removed => "removed",
-                },
-                file: FoundFile { path: one.path, stat: stat(&one.stat), target: one.target },
-            });
-            Ok(SnapshotDiff { changes: changes.collect(), next: page.next })
+            tree.diff(&other, &request).map(Arc::new).map_err(refused)
         })
         .await
     }
 
-    /// Runs a function over the files of a snapshot. If it fails and the snapshot was deleted in the
-    /// meantime, the error is that there is none.
+    /// Runs a function over the files of a snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Service::in_record`], and [`Error::NoSnapshot`].
     async fn in_snapshot<R: Send + 'static>(
         &self,
         tenant: &TenantId,
         id: &SnapshotId,
         run: impl FnOnce(&MergedTree) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        let record = self.inner.snapshots.find(tenant, id)?;
+        self.in_record(self.inner.snapshots.find(tenant, id)?, id, run).await
+    }
+
+    /// Runs a function over the files of a snapshot. If it fails and the snapshot was deleted in the
+    /// meantime, the error is that there is none.
+    async fn in_record<R: Send + 'static>(
+        &self,
+        record: Arc<SnapshotRecord>,
+        id: &SnapshotId,
+        run: impl FnOnce(&MergedTree) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
         let inner = Arc::clone(&self.inner);
+        let tenant = record.tenant.clone();
         let done = blocking(move || run(&open(&inner.snapshots, &record)?)).await?;
         if done.is_err() {
-            self.inner.snapshots.find(tenant, id)?;
+            self.inner.snapshots.find(&tenant, id)?;
         }
         done
+    }
+}
+
+impl SnapshotDiff {
+    /// The first changes of a page, at most `max`.
+    fn first(page: &DiffPage, max: usize) -> Self {
+        let shown = &page.changes[..page.changes.len().min(max.max(1))];
+        let changes = shown.iter().map(|one| SnapshotChange {
+            change: match one.kind {
+                ChangeKind::Added => "added",
+                ChangeKind::Changed => "changed",
+                ChangeKind::Removed => "removed",
+            },
+            file: FoundFile {
+                path: one.path.clone(),
+                stat: stat(&one.stat),
+                target: one.target.clone(),
+            },
+        });
+        let next = match shown.last().filter(|_| shown.len() < page.changes.len()) {
+            Some(last) => Some(last.path.clone()),
+            None => page.next.clone(),
+        };
+        Self { changes: changes.collect(), next }
     }
 }
 
