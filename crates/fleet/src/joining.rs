@@ -23,6 +23,7 @@ use isolet_sandbox::Service;
 use isolet_sandbox::ownership::GuardReport;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -95,6 +96,7 @@ impl Node {
             outgoing: Outgoing::new(tls),
             replication,
             reservations: Reservations::default(),
+            clock_disagrees: AtomicBool::default(),
             driver: Arc::clone(&driver),
             restorer,
             releases,

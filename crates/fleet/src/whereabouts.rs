@@ -8,6 +8,7 @@ use crate::outgoing::Unsent;
 use crate::release::Release;
 use crate::replication::PutRecord;
 use crate::sandbox_key::{key, owned_id};
+use crate::store_class::discards::AT_ONCE;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
@@ -192,7 +193,7 @@ impl Fleet for Node {
         sandbox: &'a SandboxId,
         epoch: u64,
     ) -> FleetFuture<'a, Result<bool, FleetError>> {
-        Box::pin(self.delete_stored_away(tenant, sandbox, epoch_of(epoch)))
+        Box::pin(self.delete_stored_away(tenant, sandbox, epoch_of(epoch), AT_ONCE))
     }
 
     fn target<'a>(

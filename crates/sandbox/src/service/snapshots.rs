@@ -8,6 +8,7 @@ mod first_pass;
 pub(super) mod layers;
 mod restore_stored;
 pub(super) mod schedule;
+mod store_clock;
 mod transfers;
 
 pub use files::{SnapshotChange, SnapshotDiff};

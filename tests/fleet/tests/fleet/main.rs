@@ -2,6 +2,7 @@
 //!
 //! Each fault happens [`ROUNDS`] times here; `soak` has them more often.
 
+mod clocks;
 mod departures;
 mod durable;
 mod etcd_faults;

@@ -489,6 +489,12 @@ fn look(
 /// Returns the internal name, and whether the sandbox has left.
 async fn evict(inner: Arc<Inner>, entry: Arc<SandboxEntry>) -> (String, bool) {
     let name = entry.name.clone();
+    // The end of its lifetime is a time of day that other servers then go by.
+    let ends = entry.view().record.body.expires_at_ms.is_some();
+    if ends && let Err(reason) = inner.check_clock().await {
+        warn!(sandbox = %entry.id, tenant = %entry.tenant, reason, "not evicted; it is tried again");
+        return (name, false);
+    }
     match inner.depart(&entry, Departure::Evicted).await {
         Ok(departed) => {
             if let Some(report) = inner.ownership.evictions.get() {

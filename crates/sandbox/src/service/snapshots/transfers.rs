@@ -123,6 +123,24 @@ impl Service {
         self.inner.delete_stored(tenant, id).await
     }
 
+    /// Deletes a snapshot from the object store that belonged to a sandbox which was given up. No error if
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::Transfer`].
+    pub async fn discard_stored_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| failed(id, "deleted", reason);
+        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
+        repository.tenant(tenant.as_str()).discard(id.as_str()).await.map_err(failed)?;
+        info!(snapshot = %id, %tenant, "snapshot deleted from the store");
+        Ok(())
+    }
+
     fn stored(&self, tenant: &TenantId, manifest: &Manifest) -> Result<StoredSnapshot, String> {
         let record = read_record(tenant, manifest, None)?;
         Ok(StoredSnapshot {
