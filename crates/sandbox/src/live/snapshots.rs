@@ -75,9 +75,16 @@ pub(crate) struct Snapshots {
 struct State {
     tenants: HashMap<TenantId, BTreeMap<SnapshotId, Arc<SnapshotRecord>>>,
     /// Snapshots that are being taken, by tenant and by the name of the directory.
-    begun: HashMap<TenantId, BTreeMap<String, Option<SnapshotId>>>,
+    begun: HashMap<TenantId, BTreeMap<String, BegunSnapshot>>,
     /// How many sandboxes are being created from a snapshot, by the name of its directory.
     in_use: HashMap<String, usize>,
+}
+
+/// A snapshot that is being taken.
+struct BegunSnapshot {
+    name: Option<SnapshotId>,
+    /// Whether it counts for the limit of its tenant.
+    counts: bool,
 }
 
 /// A place within a tenant's limit, and a name, for a snapshot that is being taken.
@@ -239,7 +246,8 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place and a name for a new snapshot.
+    /// Reserves a place and a name for a new snapshot. One that does not count is never refused for their
+    /// number: without it, its sandbox could be lost.
     ///
     /// # Errors
     /// [`Error::TooManySnapshots`], [`Error::SnapshotExists`].
@@ -248,19 +256,23 @@ impl Snapshots {
         tenant: &TenantId,
         directory: &str,
         name: Option<&SnapshotId>,
+        counts: bool,
     ) -> Result<Place<'_>, Error> {
         let mut state = self.lock();
-        let complete = state.tenants.get(tenant).map_or(0, BTreeMap::len);
+        let complete = state.tenants.get(tenant).into_iter().flat_map(BTreeMap::values);
+        let complete = complete.filter(|record| !record.body.is_automatic()).count();
         let taken = name.filter(|name| state.find(tenant, name).is_some());
         let begun = state.begun.entry(tenant.clone()).or_default();
-        let begun_too = name.filter(|name| begun.values().any(|one| one.as_ref() == Some(*name)));
+        let begun_too =
+            name.filter(|name| begun.values().any(|one| one.name.as_ref() == Some(*name)));
         if let Some(name) = taken.or(begun_too) {
             return Err(Error::SnapshotExists(name.clone()));
         }
-        if complete + begun.len() >= SNAPSHOTS_MAX {
+        let begun_counted = begun.values().filter(|one| one.counts).count();
+        if counts && complete + begun_counted >= SNAPSHOTS_MAX {
             return Err(Error::TooManySnapshots { max: SNAPSHOTS_MAX });
         }
-        begun.insert(directory.to_owned(), name.cloned());
+        begun.insert(directory.to_owned(), BegunSnapshot { name: name.cloned(), counts });
         let directory = directory.to_owned();
         Ok(Place { snapshots: self, tenant: tenant.clone(), directory })
     }

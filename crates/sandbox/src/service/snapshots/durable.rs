@@ -105,10 +105,7 @@ fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
             continue;
         };
         let is_newer = |known: &Arc<SnapshotRecord>| body.created_at_ms > known.body.created_at_ms;
-        if body.trigger == Trigger::Schedule
-            && body.identity.is_some()
-            && newest.get(of).is_none_or(is_newer)
-        {
+        if body.is_automatic() && newest.get(of).is_none_or(is_newer) {
             newest.insert(of.clone(), one);
         }
     }
@@ -156,9 +153,7 @@ impl Service {
     pub fn scheduled_snapshots(&self, sandbox: &LocalSandbox) -> Vec<SnapshotId> {
         let mut all = self.inner.snapshots.of(&sandbox.tenant);
         all.retain(|one| {
-            one.body.trigger == Trigger::Schedule
-                && one.body.identity.is_some()
-                && one.body.incarnation.as_ref() == Some(&sandbox.name)
+            one.body.is_automatic() && one.body.incarnation.as_ref() == Some(&sandbox.name)
         });
         all.into_iter().map(|one| one.id.clone()).collect()
     }

@@ -354,7 +354,10 @@ impl Inner {
         self.space.check()?;
         self.quotas.check_disk_mib(tenant, record.body.settings.limits.disk_mib)?;
         self.quotas.check(tenant)?;
-        let _place = self.snapshots.reserve(tenant, &directory, record.body.name.as_ref())?;
+        let name = record.body.name.as_ref();
+        // A temporary one is that of a sandbox which is restored here.
+        let counts = !record.body.temporary;
+        let _place = self.snapshots.reserve(tenant, &directory, name, counts)?;
         let pulled = self.pull_files(&directory, id, &stored, &manifest, &progress).await;
         let pulled = match pulled {
             Ok(pulled) => pulled,
