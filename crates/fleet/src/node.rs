@@ -115,7 +115,8 @@ impl Node {
     pub(crate) fn current_members(&self) -> Members {
         let mut members = self.members.borrow().clone();
         if let Some(membership) = &*lock(&self.membership) {
-            members = members.with_reported(&self.settings.node, membership.reported());
+            let is_full = self.service.is_full();
+            members = members.with_reported(&self.settings.node, membership.reported(), is_full);
         }
         members
     }

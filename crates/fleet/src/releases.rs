@@ -84,7 +84,10 @@ impl Node {
     }
 
     /// Gives up the ownership if there is no such sandbox, and claims it if there is one.
-    async fn settle_now(&self, id: &OwnedId) -> Result<(), OwnershipError> {
+    ///
+    /// # Errors
+    /// The records cannot be read or written.
+    pub(crate) async fn settle_now(&self, id: &OwnedId) -> Result<(), OwnershipError> {
         let Some(sandbox) = key(&id.tenant, &id.id) else { return Ok(()) };
         if self.service.has_sandbox(&id.tenant, &id.id) {
             return self.claim_again(&sandbox).await;

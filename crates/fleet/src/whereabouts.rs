@@ -158,6 +158,16 @@ impl Fleet for Node {
         }
     }
 
+    fn give_up<'a>(&'a self, tenant: &'a TenantId, sandbox: &'a SandboxId) -> FleetFuture<'a, ()> {
+        Box::pin(async move {
+            let id = OwnedId { tenant: tenant.clone(), id: sandbox.clone() };
+            if let Err(error) = self.settle_now(&id).await {
+                // The queue of releases and sweeps repeat it.
+                warn!(%sandbox, %tenant, %error, "a sandbox that was refused is not given up yet");
+            }
+        })
+    }
+
     fn has_failed(&self, node: &Peer) -> bool {
         self.is_without_lease(&node.node)
     }

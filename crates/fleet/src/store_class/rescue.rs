@@ -106,6 +106,7 @@ impl Node {
         let is_node = owner.class == Class::Node;
         let may = |member: &Member| {
             member.accepts_sandboxes()
+                && !member.record.load.is_full
                 && (member.record.store || is_node && self.service.has_snapshot_store())
                 && member.record.region.as_str() == owner.region
         };

@@ -13,6 +13,7 @@ mod layers;
 mod opened;
 mod permits;
 mod portable;
+pub(crate) mod push_watch;
 mod reader;
 pub(crate) mod restores;
 mod space;
