@@ -9,6 +9,7 @@ mod etcd_faults;
 mod images;
 mod moves;
 mod node_kills;
+mod other_fleet;
 mod partitions;
 mod placement;
 mod requests;
