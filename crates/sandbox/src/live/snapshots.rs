@@ -294,6 +294,46 @@ impl Snapshots {
         }
     }
 
+    /// Makes the automatic snapshots of a sandbox that is gone expire, so that they are deleted once nothing
+    /// uses them. Without the record of the expiry, [`Self::forsaken`] finds them after a restart.
+    pub(crate) fn expire_automatic(&self, tenant: &TenantId, incarnation: &str) {
+        let mut state = self.lock();
+        let own = state.tenants.get_mut(tenant).into_iter().flat_map(BTreeMap::values_mut);
+        for record in own {
+            let body = &record.body;
+            if body.is_automatic() && body.incarnation.as_deref() == Some(incarnation) {
+                Arc::make_mut(record).body.expires_at_ms = Some(0);
+            }
+        }
+    }
+
+    /// Makes a snapshot expire, so that it is deleted once nothing uses it.
+    pub(crate) fn expire(&self, tenant: &TenantId, id: &SnapshotId) {
+        let mut state = self.lock();
+        if let Some(record) = state.tenants.get_mut(tenant).and_then(|own| own.get_mut(id)) {
+            Arc::make_mut(record).body.expires_at_ms = Some(0);
+        }
+    }
+
+    /// The automatic snapshots of before `before_ms` whose sandbox this server does not have. It was
+    /// superseded, and the files that are kept of it may be those of a snapshot; or the last server was killed
+    /// before it had deleted them.
+    pub(crate) fn forsaken(
+        &self,
+        before_ms: i64,
+        has_sandbox: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<SnapshotRecord>> {
+        let mut all = self.all();
+        all.retain(|record| {
+            let body = &record.body;
+            let is_gone = |of: &String| !has_sandbox(of);
+            body.is_automatic()
+                && body.created_at_ms < before_ms
+                && body.incarnation.as_ref().is_some_and(is_gone)
+        });
+        all
+    }
+
     /// Takes a snapshot out, so that no call finds it any more.
     ///
     /// # Errors
