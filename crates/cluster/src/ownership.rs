@@ -17,11 +17,13 @@
 //! | [`Ownership::write_fenced`] | owner's epoch | one fenced key |
 //! | [`Ownership::accept`] | owner's epoch | the fenced key `accepted` |
 //! | [`Ownership::release_unaccepted`] | owner's epoch; no key `accepted` | as a release |
+//! | a release with [`Ownership::fence_leaving`] | as without | also a list of what the object store must delete |
 //!
 //! A transaction whose answer was lost may have been applied. Each claim has a random number, by which
 //! a repetition recognises its own owner.
 
 mod cache;
+mod discarded;
 mod error;
 mod fence;
 mod list;
@@ -40,6 +42,7 @@ use crate::model::Owner;
 use crate::model::SandboxKey;
 pub use cache::OWNERS_CACHED_MAX;
 use cache::OwnerCache;
+pub use discarded::Discarded;
 pub use error::OwnershipError;
 pub use fence::{FENCED_BYTES_MAX, FENCED_NAME_BYTES_MAX, Fence, Fenced};
 use isolet_wire::node::NodeName;

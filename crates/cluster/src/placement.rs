@@ -2,9 +2,9 @@
 //!
 //! A node is possible if it is in the region that the request names, or else in that of the node that
 //! received the first request; has all required labels; holds sandboxes of the class `store` if that is
-//! the class; accepts sandboxes (neither cordoned nor suspect nor starting nor stopping nor without a
-//! lease); has fewer sandboxes than it may have; and has enough free memory after what is reserved. Among
-//! these, the score decides: up to 16 points
+//! the class, and its pushes to the object store advance; accepts sandboxes (neither cordoned nor suspect nor
+//! starting nor stopping nor without a lease); has space on its disk; has fewer sandboxes than it may have; and
+//! has enough free memory after what is reserved. Among these, the score decides: up to 16 points
 //! for free memory ([`PlacementStrategy::Spread`]) or for memory in use ([`PlacementStrategy::Pack`]), 6 points for a
 //! node that has the snapshot, 3 for one that has the image. So a node that saves a download is
 //! preferred until it has clearly less memory than another. Among equal scores, the node that
@@ -140,9 +140,22 @@ fn possible<'a>(
         return Err(NoPlace::of(Missing::Accepting { region: region(), nodes: count }));
     }
     let count = accepting.len();
+    let with_space: Vec<&Member> =
+        accepting.into_iter().filter(|member| !member.record.load.is_full).collect();
+    if with_space.is_empty() {
+        return Err(NoPlace::of(Missing::Disk { region: region(), nodes: count }));
+    }
+    let pushes =
+        |member: &&Member| request.class == Class::Node || !member.record.load.pushes_stuck;
+    let count = with_space.len();
+    let pushing: Vec<&Member> = with_space.into_iter().filter(pushes).collect();
+    if pushing.is_empty() {
+        return Err(NoPlace::of(Missing::Pushes { region: region(), nodes: count }));
+    }
+    let count = pushing.len();
     let below_count =
         |member: &&Member| member.record.load.sandboxes < member.record.capacity.sandboxes;
-    let below_count: Vec<&Member> = accepting.into_iter().filter(below_count).collect();
+    let below_count: Vec<&Member> = pushing.into_iter().filter(below_count).collect();
     if below_count.is_empty() {
         return Err(NoPlace::of(Missing::Sandboxes { region: region(), nodes: count }));
     }

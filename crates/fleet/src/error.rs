@@ -44,6 +44,24 @@ pub enum NodeError {
         /// The configured node.
         node: NodeName,
     },
+    /// The data directory belongs to another fleet.
+    #[error(
+        "{} belongs to the fleet {own}, and below the prefix `{prefix}` etcd has {}: correct `[cluster] etcd` or \
+         `prefix`. If etcd has lost its data, or this node is to join another fleet, start the server once with \
+         --accept-fleet; its sandboxes of the class store end then",
+        data_dir.display(),
+        found.as_ref().map_or("no fleet".to_owned(), |found| format!("the fleet {found}"))
+    )]
+    OtherFleet {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// The fleet of the data directory.
+        own: String,
+        /// The fleet in etcd, if it has one.
+        found: Option<String>,
+        /// The prefix of all keys.
+        prefix: String,
+    },
     /// The address for other nodes cannot be used.
     #[error("cannot listen on {address} for other nodes; change `[cluster] listen`: {source}")]
     Listen {

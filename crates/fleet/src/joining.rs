@@ -8,7 +8,7 @@ use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
 use crate::ownership_driver::OwnershipDriver;
 use crate::placing::fork_claims::ForkClaims;
-use crate::replication::{Replication, ReplicationParts};
+use crate::replication::{OtherFleet, Replication, ReplicationParts, other_fleet};
 use crate::reservations::Reservations;
 use crate::store_class::restorer::Restorer;
 use crate::store_class::{away, endings};
@@ -23,6 +23,7 @@ use isolet_sandbox::Service;
 use isolet_sandbox::ownership::GuardReport;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -45,12 +46,14 @@ const RELEASES_MAX: usize = 4096;
 impl Node {
     /// Joins the fleet: registers this server, listens for other nodes, and compares the records of
     /// ownership with the sandboxes of this server. Tries for a minute while etcd does not answer.
+    /// `accepts_fleet`: also a fleet that is not the one of the data directory.
     ///
     /// # Errors
     /// [`NodeError`].
     pub async fn join(
         settings: ClusterSettings,
         service: &Service,
+        accepts_fleet: bool,
     ) -> Result<Arc<Self>, NodeError> {
         let name = settings.node.clone();
         let identity = {
@@ -60,11 +63,15 @@ impl Node {
         let tls = certificates(&settings).await?;
         let listener = listen(&settings, &tls).await?;
         let etcd = Etcd::new(settings.etcd.clone())?;
+        let until = Instant::now() + JOIN_WAIT;
+        // Before anything is written: with a wrong prefix, nobody would own its sandboxes.
+        let other =
+            retried(until, async || other_fleet(&etcd, &settings.keys, service.data_dir()).await);
+        check_fleet(&settings, service.data_dir(), other.await?, accepts_fleet)?;
         let mut record = describe(&settings, service, identity);
         let data_dir = service.data_dir().to_owned();
         record.capacity = blocking(move || capacity(&data_dir)).await;
         let removals = service.removals();
-        let until = Instant::now() + JOIN_WAIT;
         let membership = retried(until, async || {
             Membership::join(etcd.clone(), &settings, record.clone()).await
         })
@@ -95,6 +102,7 @@ impl Node {
             outgoing: Outgoing::new(tls),
             replication,
             reservations: Reservations::default(),
+            clock_disagrees: AtomicBool::default(),
             driver: Arc::clone(&driver),
             restorer,
             releases,
@@ -125,6 +133,33 @@ impl Node {
         info!(node = %name, region = %node.settings.region, %address, "joined the fleet");
         Ok(node)
     }
+}
+
+/// Refuses another fleet than that of the data directory, unless the operator accepts it.
+fn check_fleet(
+    settings: &ClusterSettings,
+    data_dir: &Path,
+    other: Option<OtherFleet>,
+    accepts_fleet: bool,
+) -> Result<(), NodeError> {
+    match other {
+        None if accepts_fleet => {
+            warn!("--accept-fleet was not needed; do not start the server with it again");
+        }
+        None => {}
+        Some(OtherFleet { own, found }) if accepts_fleet => {
+            warn!(
+                own,
+                found, "the data directory belongs to another fleet, and this one is accepted"
+            );
+        }
+        Some(OtherFleet { own, found }) => {
+            let data_dir = data_dir.to_owned();
+            let prefix = settings.keys.prefix().to_owned();
+            return Err(NodeError::OtherFleet { data_dir, own, found, prefix });
+        }
+    }
+    Ok(())
 }
 
 /// Reads the certificate of this node, and checks that it is the one of the configured name.

@@ -55,6 +55,8 @@ impl Node {
             disk_used_mib,
             sandboxes: used.sandboxes,
             running: used.running,
+            is_full: self.service.is_full(),
+            pushes_stuck: self.service.pushes().is_stuck,
             images,
         };
         self.with_membership(|membership| membership.set_load(load));
@@ -73,6 +75,7 @@ impl Node {
         for (known, count) in STATES.iter().zip(counts) {
             metrics.set_nodes(known.word, count);
         }
+        metrics.set_not_durable(self.service.pushes().not_durable);
         self.with_membership(|membership| {
             let left = membership.deadline().borrow().at.since(BootTime::now());
             metrics.set_lease_left(left.as_secs());

@@ -17,6 +17,7 @@ use isolet_http::fleet::PeerHandler;
 use isolet_peer::PeerListener;
 use isolet_sandbox::Service;
 use isolet_wire::node::NodeName;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -41,6 +42,8 @@ pub struct Node {
     pub(crate) outgoing: Outgoing,
     pub(crate) replication: Replication,
     pub(crate) reservations: Reservations,
+    /// Whether the log has said that the clock of this node does not agree with that of the object store.
+    pub(crate) clock_disagrees: AtomicBool,
     pub(crate) driver: Arc<OwnershipDriver>,
     pub(crate) restorer: Arc<Restorer>,
     pub(crate) releases: mpsc::Sender<Release>,
@@ -112,7 +115,8 @@ impl Node {
     pub(crate) fn current_members(&self) -> Members {
         let mut members = self.members.borrow().clone();
         if let Some(membership) = &*lock(&self.membership) {
-            members = members.with_reported(&self.settings.node, membership.reported());
+            let is_full = self.service.is_full();
+            members = members.with_reported(&self.settings.node, membership.reported(), is_full);
         }
         members
     }

@@ -54,6 +54,9 @@ impl Node {
         };
         let memory_mib = self.service.memory_of_new(wish.memory_mib).map_err(refused_wish)?;
         self.check_count(tenant, 1).await?;
+        if !wish.without.is_empty() {
+            self.service.metrics().fleet.placed_refused.inc();
+        }
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let placed = self.choose(tenant, &key, wish, memory_mib)?;
@@ -162,7 +165,7 @@ impl Node {
             reserved_mib: self.reservations.by_node(),
             strategy: self.settings.placement,
         };
-        let members = self.current_members();
+        let members = self.current_members().without(&wish.without);
         place(&request, &members).map_err(|full| FleetError::Full {
             missing: full.missing.to_string(),
             retry_after_s: full.retry_after.as_secs(),

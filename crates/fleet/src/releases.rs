@@ -3,7 +3,8 @@
 use crate::node::Node;
 use crate::release::Release;
 use crate::sandbox_key::key;
-use crate::store_class::pushed::{PushedRecord, discard};
+use crate::store_class::discards;
+use crate::store_class::pushed::PushedRecord;
 use futures_util::{StreamExt, stream};
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, OwnershipError};
@@ -83,7 +84,10 @@ impl Node {
     }
 
     /// Gives up the ownership if there is no such sandbox, and claims it if there is one.
-    async fn settle_now(&self, id: &OwnedId) -> Result<(), OwnershipError> {
+    ///
+    /// # Errors
+    /// The records cannot be read or written.
+    pub(crate) async fn settle_now(&self, id: &OwnedId) -> Result<(), OwnershipError> {
         let Some(sandbox) = key(&id.tenant, &id.id) else { return Ok(()) };
         if self.service.has_sandbox(&id.tenant, &id.id) {
             return self.claim_again(&sandbox).await;
@@ -101,10 +105,12 @@ impl Node {
         if stored.keeps(&owner) {
             return Ok(());
         }
-        match self.ownership.release(&self.ownership.fence(&sandbox, owner.epoch)).await {
+        let left = discards::list(&sandbox, owner.epoch, &stored, discards::AT_ONCE);
+        let fence = discards::fence(&self.ownership, &sandbox, owner.epoch, left.as_ref());
+        match self.ownership.release(&fence).await {
             Ok(()) => {
                 self.service.returns(&id.tenant, &id.id);
-                discard(&self.service, &id.tenant, stored.automatic().collect());
+                discards::begin(&self.service, &self.ownership, left);
             }
             Err(OwnershipError::Stale { .. }) => {}
             Err(error) => return Err(error),

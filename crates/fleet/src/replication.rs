@@ -33,6 +33,7 @@ mod values;
 mod webhooks;
 
 pub use error::ReplicationError;
+pub(crate) use fleet_id::{OtherFleet, other_fleet};
 pub use keys::KEYS_MAX;
 pub use profiles::ALL_PROFILES_MAX;
 pub use record_changes::{PutRecord, ReplacedRecord};

@@ -2,6 +2,9 @@
 //! this node.
 
 pub(crate) mod away;
+mod clock;
+mod discard_worker;
+pub(crate) mod discards;
 pub(crate) mod endings;
 pub(crate) mod pushed;
 mod rescue;

@@ -122,7 +122,9 @@ impl Node {
                 let is_over = |stored: &PushedRecord| stored.is_over(now_ms());
                 if ended < ENDED_MAX && stored.as_ref().is_some_and(is_over) {
                     ended += 1;
-                    let _ = self.releases.try_send(Release::Ended(id.into()));
+                    if self.clock_agrees().await {
+                        let _ = self.releases.try_send(Release::Ended(id.into()));
+                    }
                 } else if seen.at.elapsed() >= patience && may_be_lost {
                     info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
                     // Its task looks again whether there is one.

@@ -8,6 +8,7 @@ use crate::outgoing::Unsent;
 use crate::release::Release;
 use crate::replication::PutRecord;
 use crate::sandbox_key::{key, owned_id};
+use crate::store_class::discards::AT_ONCE;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
@@ -157,6 +158,16 @@ impl Fleet for Node {
         }
     }
 
+    fn give_up<'a>(&'a self, tenant: &'a TenantId, sandbox: &'a SandboxId) -> FleetFuture<'a, ()> {
+        Box::pin(async move {
+            let id = OwnedId { tenant: tenant.clone(), id: sandbox.clone() };
+            if let Err(error) = self.settle_now(&id).await {
+                // The queue of releases and sweeps repeat it.
+                warn!(%sandbox, %tenant, %error, "a sandbox that was refused is not given up yet");
+            }
+        })
+    }
+
     fn has_failed(&self, node: &Peer) -> bool {
         self.is_without_lease(&node.node)
     }
@@ -192,7 +203,7 @@ impl Fleet for Node {
         sandbox: &'a SandboxId,
         epoch: u64,
     ) -> FleetFuture<'a, Result<bool, FleetError>> {
-        Box::pin(self.delete_stored_away(tenant, sandbox, epoch_of(epoch)))
+        Box::pin(self.delete_stored_away(tenant, sandbox, epoch_of(epoch), AT_ONCE))
     }
 
     fn target<'a>(

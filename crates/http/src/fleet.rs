@@ -110,6 +110,8 @@ pub struct PlacementWish {
     pub region: Option<String>,
     /// The labels that the node must have, as the client named them.
     pub labels: BTreeMap<String, String>,
+    /// Nodes that have refused this sandbox for want of room.
+    pub without: Vec<NodeName>,
 }
 
 /// Why a fleet does not say where a sandbox is.
@@ -240,6 +242,10 @@ pub trait Fleet: Send + Sync + 'static {
     /// Called on the owner after a request that may have created its sandbox: gives up the record if
     /// there is no such sandbox, and writes it again if it is missing. Returns at once.
     fn settle(&self, tenant: &TenantId, sandbox: &SandboxId);
+
+    /// Called on the owner after it has refused a request that creates its sandbox: as [`Self::settle`], and
+    /// returns when it is done, or has failed and will be repeated.
+    fn give_up<'a>(&'a self, tenant: &'a TenantId, sandbox: &'a SandboxId) -> FleetFuture<'a, ()>;
 
     /// Forgets that a node owned a sandbox at this epoch: the node did not confirm it.
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);

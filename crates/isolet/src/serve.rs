@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// Write the log to standard error as JSON, one object in each line
     #[arg(long, env = "ISOLET_LOG_JSON", value_parser = config::switch)]
     log_json: bool,
+    /// Join the fleet in etcd although the data directory belongs to another one: etcd has lost its data, or
+    /// the node changes its fleet. Only for one start; sandboxes of the class `store` on this node end
+    #[arg(long, env = "ISOLET_ACCEPT_FLEET", value_parser = config::switch)]
+    accept_fleet: bool,
     /// Print the effective settings and exit
     #[arg(long)]
     print_config: bool,
@@ -62,6 +66,7 @@ pub(crate) struct Args {
 /// Runs the server until it gets SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
+    let accepts_fleet = args.accept_fleet;
     let json = args.log_json;
     let settings = match ServerSettings::read(args.settings) {
         Ok(settings) => settings,
@@ -82,7 +87,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // As an object, because the runtime would instantiate all of the server's code three times.
     let server: Pin<Box<dyn Future<Output = Result<ExitCode>>>> = Box::pin(async {
         let exporting = telemetry.start();
-        let done = serve(settings, log).await;
+        let done = serve(settings, log, accepts_fleet).await;
         exporting.finish().await;
         done
     });
@@ -116,7 +121,7 @@ fn more_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
 }
 
-async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
+async fn serve(settings: ServerSettings, log: LogControl, accepts_fleet: bool) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
@@ -153,7 +158,7 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     let admin = admin::server::listen(&data_dir).context("cannot create DATA/admin.sock")?;
     let admin = tokio::spawn(admin::server::serve(admin, service.clone(), log.clone()));
     let node = match settings.cluster {
-        Some(cluster) => Some(Node::join(cluster, &service).await?),
+        Some(cluster) => Some(Node::join(cluster, &service, accepts_fleet).await?),
         None => None,
     };
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;

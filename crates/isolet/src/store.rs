@@ -7,7 +7,7 @@ use crate::client::output::print_message;
 use crate::config::{Overrides, ServerSettings};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use isolet_repository::{PRUNE_AGE, Pruned, Repository, StoreSettings};
+use isolet_repository::{NotPruned, PRUNE_AGE, Pruned, Repository, StoreSettings};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,8 @@ enum StoreCommand {
     /// Delete chunks that no snapshot has any more. Run it once a day, on one server.
     #[command(after_help = "\
 Servers may push and pull at the same time. What no snapshot needs is marked first, and deleted by a
-later prune, 24 hours or more after the mark.
+later prune, 24 hours or more after the mark, by the clock of the store. An object that cannot be read
+keeps all chunks of its tenant: the command goes on with the others, and exits with 1.
 
   isolet store prune
   isolet store prune --json | jq .deleted_bytes")]
@@ -88,15 +89,22 @@ async fn perform(command: StoreCommand, store: &StoreSettings, json: bool) -> Re
         StoreCommand::Prune { age } => {
             let age = Duration::from_secs(age.saturating_mul(3600));
             let pruned = Repository::open(store).await?.prune(age).await?;
-            return report(&pruned, json);
+            report(&pruned, json)?;
+            return Ok(if pruned.failed.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(pruned: &Pruned, json: bool) -> Result<ExitCode> {
+fn report(pruned: &Pruned, json: bool) -> Result<()> {
+    let failed =
+        |one: &NotPruned| json!({"directory": one.directory, "error": one.error.to_string()});
     if json {
-        return pretty(&json!({
+        pretty(&json!({
             "tenants": pruned.tenants,
             "snapshots": pruned.snapshots,
             "marked_packs": pruned.marked_packs,
@@ -104,7 +112,9 @@ fn report(pruned: &Pruned, json: bool) -> Result<ExitCode> {
             "deleted_packs": pruned.deleted_packs,
             "deleted_bytes": pruned.deleted_bytes,
             "repacked_packs": pruned.repacked_packs,
-        }));
+            "failed": pruned.failed.iter().map(failed).collect::<Vec<_>>(),
+        }))?;
+        return Ok(());
     }
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     print_message(format_args!(
@@ -116,5 +126,11 @@ fn report(pruned: &Pruned, json: bool) -> Result<ExitCode> {
         mib(pruned.deleted_bytes),
         pruned.repacked_packs
     ));
-    Ok(ExitCode::SUCCESS)
+    for NotPruned { directory, error } in &pruned.failed {
+        print_message(format_args!(
+            "{directory}: {error}; nothing more of this tenant was deleted. Restore the object from a backup \
+             of the store, or delete the snapshots that need it, and repeat the command"
+        ));
+    }
+    Ok(())
 }

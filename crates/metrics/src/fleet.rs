@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub struct FleetMetrics {
     nodes: Family<Label, Gauge>,
     lease_left: Gauge,
+    not_durable: Gauge,
     /// Requests that another node answered.
     pub forwarded: Counter,
     /// Requests to a node that could not be reached.
@@ -26,6 +27,8 @@ pub struct FleetMetrics {
     pub placed_elsewhere: Counter,
     /// New sandboxes for which no node had room.
     pub placed_nowhere: Counter,
+    /// New sandboxes that the node on which this one placed them refused for want of room.
+    pub placed_refused: Counter,
 }
 
 impl FleetMetrics {
@@ -41,6 +44,11 @@ impl FleetMetrics {
         )
         .unit(Unit::Seconds)
         .register(registry, Gauge::default());
+        let not_durable = described(
+            "isolet_fleet_not_durable_sandboxes",
+            "Sandboxes of the class store on this node without a snapshot in the object store, which nobody can restore",
+        )
+        .register(registry, Gauge::default());
         let [forwarded, unreachable, lost] = described(
             "isolet_fleet_forwarded_requests",
             "Requests that this node sent to others, by what became of them",
@@ -51,14 +59,15 @@ impl FleetMetrics {
             "Owners of sandboxes that were read from etcd because this node did not know them",
         )
         .register(registry, Counter::default());
-        let [placed_here, placed_elsewhere, placed_nowhere] = described(
+        let [placed_here, placed_elsewhere, placed_nowhere, placed_refused] = described(
             "isolet_fleet_placements",
-            "New sandboxes by where this node placed them: on itself, on another node, or nowhere",
+            "New sandboxes by where this node placed them: on itself, on another node, nowhere, or on a node that refused them for want of room",
         )
-        .family(registry, "result", ["here", "elsewhere", "nowhere"]);
+        .family(registry, "result", ["here", "elsewhere", "nowhere", "refused"]);
         Self {
             nodes,
             lease_left,
+            not_durable,
             forwarded,
             unreachable,
             lost,
@@ -66,12 +75,18 @@ impl FleetMetrics {
             placed_here,
             placed_elsewhere,
             placed_nowhere,
+            placed_refused,
         }
     }
 
     /// Sets the number of nodes in one state.
     pub fn set_nodes(&self, state: &'static str, count: usize) {
         self.nodes.get_or_create(&[("state", state)]).set(whole(count));
+    }
+
+    /// Sets how many sandboxes of the class `store` have no snapshot in the object store.
+    pub fn set_not_durable(&self, count: usize) {
+        self.not_durable.set(whole(count));
     }
 
     /// Sets for how many seconds this node certainly holds its lease.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! isolet-repository                     header: format, id, check value of the key
+//! clock                                 in a directory only: its time is the clock of the store
 //! tenants/TAG/packs/ID                  about 16 MiB of sealed chunks, one after the other
 //! tenants/TAG/index/ID                  which chunks lie in which packs
 //! tenants/TAG/doomed/PACK               the same for one pack that a later prune deletes
@@ -62,7 +63,7 @@ pub use format::manifest::Manifest;
 pub use objects::settings::StoreSettings;
 pub use transfer::checkpoint::Checkpoint;
 pub use transfer::progress::{Phase, Progress};
-pub use transfer::prune::{PRUNE_AGE, Pruned};
+pub use transfer::prune::{NotPruned, PRUNE_AGE, Pruned};
 pub use transfer::pull::{PullTarget, Pulled};
 pub use transfer::push::{PushRequest, Pushed};
 pub use transfer::repository::{Created, Repository, TenantRepository};

@@ -5,3 +5,4 @@ pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod failure;
 pub(crate) mod settings;
+pub(crate) mod store_clock;

@@ -37,6 +37,7 @@ pub use isolet_store::{Error as KeyError, KeyDigest, audit, check_format, check_
 pub use lifecycle::recover::lock;
 pub use lifecycle::teardown::teardown;
 pub use live::snapshot_store::{Transfer, TransferEnd};
+pub use live::snapshots::push_watch::PushState;
 pub use live::warm_pool::READY_MAX;
 pub use model::access::{self, FileAccess};
 pub use model::agent_error::AgentError;

@@ -9,7 +9,7 @@ use crate::node::LocalNode;
 use crate::object_store::ObjectStore;
 use crate::public_host::PublicHost;
 use crate::switch::Switch;
-use isolet_kit::{LONG, Options, Reply, Sandbox, Value, json, wait_until};
+use isolet_kit::{LONG, Options, Reply, Sandbox, Value, WallClock, json, wait_until};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,10 @@ pub struct FleetOptions {
     pub other_store_on: Option<&'static str>,
     /// The node whose programs lack the egress proxy, if one does.
     pub without_egress_proxy_on: Option<&'static str>,
+    /// The node whose wall clock [`LocalFleet::step_clock`] steps, if one does.
+    pub wall_clock_on: Option<&'static str>,
+    /// More lines for the configuration of one node, before its first table.
+    pub config_on: Option<(&'static str, &'static str)>,
     /// More lines for the configuration of each node, before its first table.
     pub config: String,
     /// The number of nodes, at most 3.
@@ -66,6 +70,8 @@ impl Default for FleetOptions {
             evict_after_s: 0,
             other_store_on: None,
             without_egress_proxy_on: None,
+            wall_clock_on: None,
+            config_on: None,
             config: String::new(),
             nodes: NAMES.len(),
             warm_pool: 0,
@@ -94,6 +100,7 @@ pub struct LocalFleet {
     /// has ended, and do not wait for it.
     networks: Vec<Arc<NetworkNamespace>>,
     _public: PublicHost,
+    wall_clock: Option<WallClock>,
     folder: TempDir,
     /// The bridge, in the namespace of this thread.
     pub switch: Switch,
@@ -130,6 +137,7 @@ impl LocalFleet {
             authority,
             networks: Vec::new(),
             _public: PublicHost::start(),
+            wall_clock: options.wall_clock_on.map(|_| WallClock::new(folder.path())),
             folder,
             switch,
         };
@@ -171,6 +179,14 @@ impl LocalFleet {
     #[must_use]
     pub fn etcd(&self) -> &EtcdCluster {
         self.etcd.as_ref().expect("a fleet")
+    }
+
+    /// Sets by how many seconds the clock of [`FleetOptions::wall_clock_on`] is ahead of the others.
+    ///
+    /// # Panics
+    /// When no node has a clock of its own.
+    pub fn step_clock(&self, seconds: i64) {
+        self.wall_clock.as_ref().expect("a clock").step(seconds);
     }
 
     /// The addresses of all nodes but one.
@@ -308,6 +324,10 @@ impl LocalFleet {
             "hosts = [\"127.0.0.1\", \"localhost\"]\nuid_base = {}\n{}\n",
             UID_BASES[index], options.config
         );
+        if let Some((_, lines)) = options.config_on.filter(|(of, _)| *of == name) {
+            // Before what may begin a table.
+            config.insert_str(0, lines);
+        }
         if options.is_clustered {
             config.push_str(&self.cluster_config(name, address, options));
         }
@@ -325,13 +345,20 @@ impl LocalFleet {
             }
             config.push_str(&fs::read_to_string(&store).expect("written"));
         }
-        let server = Options::new()
+        let mut server = Options::new()
             .programs(&programs)
             .key(KEY)
             .config(&config)
             .warm_pool(options.warm_pool)
             .env("AWS_ACCESS_KEY_ID", "test")
             .env("AWS_SECRET_ACCESS_KEY", "test");
+        if let Some(clock) =
+            self.wall_clock.as_ref().filter(|_| options.wall_clock_on == Some(name))
+        {
+            for (name, value) in clock.variables() {
+                server = server.env(name, value);
+            }
+        }
         LocalNode::start(name, address, network, server)
     }
 

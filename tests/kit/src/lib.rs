@@ -35,6 +35,7 @@ pub mod tokens;
 mod traces;
 pub mod veth;
 mod wait;
+mod wall_clock;
 
 pub use data_directory::{erase, share_image, test_directory};
 pub use http::{Event, Http, Reply, Stream};
@@ -52,6 +53,7 @@ pub use system_calls::system_calls;
 pub use terminal::Terminal;
 pub use traces::Traces;
 pub use tungstenite::Message;
+pub use wall_clock::WallClock;
 
 /// A WebSocket over a plain TCP connection.
 pub type Socket = tungstenite::WebSocket<std::net::TcpStream>;

@@ -251,6 +251,8 @@ fn is_noticeable(written: &Written, record: &NodeRecord) -> bool {
     let is_small = memory <= limit
         && known.state == record.state
         && known.load.images == record.load.images
+        && known.load.is_full == record.load.is_full
+        && known.load.pushes_stuck == record.load.pushes_stuck
         && known.capacity == record.capacity;
     !is_small || written.at.elapsed() >= SMALL_CHANGE_AFTER
 }

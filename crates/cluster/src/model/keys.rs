@@ -2,6 +2,7 @@
 
 use crate::model::sandbox_key::SandboxKey;
 use crate::model::sandbox_key::encoded;
+use isolet_wire::lease::Epoch;
 use isolet_wire::node::NodeName;
 use std::sync::Arc;
 
@@ -147,6 +148,30 @@ impl Keys {
         Some((at_ms.parse().ok()?, SandboxKey::of_path(path)?))
     }
 
+    /// The key that lists what the object store must delete of a sandbox that was given up at this epoch, in
+    /// the order of the times from which that is allowed, in milliseconds since 1970.
+    #[must_use]
+    pub fn discarded(&self, not_before_ms: i64, sandbox: &SandboxKey, epoch: Epoch) -> Vec<u8> {
+        let at_ms = not_before_ms.max(0);
+        let revision = epoch.revision();
+        format!("{}/discarded/{at_ms:019}/{}/{revision}", self.prefix, sandbox.path()).into_bytes()
+    }
+
+    /// The prefix of all keys of [`Self::discarded`].
+    #[must_use]
+    pub fn all_discarded(&self) -> Vec<u8> {
+        format!("{}/discarded/", self.prefix).into_bytes()
+    }
+
+    /// The time, the sandbox and the epoch of a key; `None`: the key was not made by [`Self::discarded`].
+    #[must_use]
+    pub fn read_discarded(&self, key: &[u8]) -> Option<(i64, SandboxKey, Epoch)> {
+        let (at_ms, rest) = self.below(key, "discarded")?.split_once('/')?;
+        let (path, revision) = rest.rsplit_once('/')?;
+        let epoch = Epoch::of_revision(revision.parse().ok()?);
+        Some((at_ms.parse().ok()?, SandboxKey::of_path(path)?, epoch))
+    }
+
     /// The key that lists a sandbox below its node.
     #[must_use]
     pub fn held(&self, node: &NodeName, sandbox: &SandboxKey) -> Vec<u8> {
@@ -210,6 +235,11 @@ mod tests {
         let ending = keys.ending(12, &sandbox);
         assert_eq!(keys.read_ending(&ending), Some((12, sandbox.clone())));
         assert!(ending.starts_with(&keys.endings()) && ending < keys.ending(100, &sandbox));
+        let epoch = Epoch::of_revision(7);
+        let discarded = keys.discarded(12, &sandbox, epoch);
+        assert_eq!(keys.read_discarded(&discarded), Some((12, sandbox.clone(), epoch)));
+        assert!(discarded.starts_with(&keys.all_discarded()));
+        assert!(discarded < keys.discarded(100, &sandbox, epoch));
         assert!(keys.stored(&sandbox).starts_with(&keys.stored_of_tenant(sandbox.tenant())));
         assert!(keys.held(&node, &sandbox).starts_with(&keys.held_by(&node)));
         assert!(keys.fenced(&sandbox, "a/b").starts_with(&keys.fenced_of(&sandbox)));

@@ -100,11 +100,24 @@ impl Members {
 
     /// The same nodes with what one of them reports now, which etcd may not have told yet.
     #[must_use]
-    pub fn with_reported(mut self, name: &NodeName, state: ReportedState) -> Self {
-        if self.get(name).is_some_and(|node| node.record.state != state)
+    pub fn with_reported(mut self, name: &NodeName, state: ReportedState, is_full: bool) -> Self {
+        let differs =
+            |node: &Member| node.record.state != state || node.record.load.is_full != is_full;
+        if self.get(name).is_some_and(differs)
             && let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(name)
         {
-            Arc::make_mut(node).record.state = state;
+            let record = &mut Arc::make_mut(node).record;
+            record.state = state;
+            record.load.is_full = is_full;
+        }
+        self
+    }
+
+    /// The nodes but these.
+    #[must_use]
+    pub fn without(mut self, names: &[NodeName]) -> Self {
+        if !names.is_empty() {
+            Arc::make_mut(&mut self.nodes).retain(|name, _| !names.contains(name));
         }
         self
     }

@@ -74,6 +74,10 @@ pub struct Load {
     pub sandboxes: u32,
     /// Sandboxes that run.
     pub running: u32,
+    /// Whether its disk is below its floor: the node creates nothing.
+    pub is_full: bool,
+    /// Whether its first snapshots of sandboxes of the class `store` do not get to the object store.
+    pub pushes_stuck: bool,
     /// The images that the node has, as the first 16 hexadecimal digits of their digests: at most
     /// [`IMAGES_MAX`], those that were used last.
     pub images: Vec<String>,

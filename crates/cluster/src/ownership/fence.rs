@@ -23,6 +23,8 @@ pub struct Fence {
     sandbox: SandboxKey,
     key: Vec<u8>,
     epoch: Epoch,
+    /// What a deletion behind this fence writes.
+    leaves: Option<Operation>,
 }
 
 /// A value that was written with a fence.
@@ -38,7 +40,7 @@ impl Fence {
     /// The fence of a sandbox's owner at an epoch.
     #[must_use]
     pub fn new(keys: &Keys, sandbox: SandboxKey, epoch: Epoch) -> Self {
-        Self { key: keys.owner(&sandbox), sandbox, epoch }
+        Self { key: keys.owner(&sandbox), sandbox, epoch, leaves: None }
     }
 
     /// The sandbox.
@@ -57,6 +59,16 @@ impl Fence {
     #[must_use]
     pub fn compare(&self) -> Compare {
         Compare::modified_at(self.key.clone(), self.epoch.revision())
+    }
+
+    pub(super) fn leaving(self, leaves: Operation) -> Self {
+        Self { leaves: Some(leaves), ..self }
+    }
+
+    /// What a deletion behind this fence writes, with the deletion itself.
+    pub(super) fn deleting(&self, mut deletions: Vec<Operation>) -> Vec<Operation> {
+        deletions.extend(self.leaves.clone());
+        deletions
     }
 
     /// The error for a fence that does not hold.
@@ -129,7 +141,8 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare()],
-                then: vec![Operation::Delete { key: self.keys.fenced(sandbox, name) }],
+                then: fence
+                    .deleting(vec![Operation::Delete { key: self.keys.fenced(sandbox, name) }]),
                 otherwise: vec![Operation::Get { key: self.keys.owner(sandbox) }],
             })
             .await?;

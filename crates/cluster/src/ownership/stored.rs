@@ -135,6 +135,7 @@ impl Ownership {
             then.push(Operation::Delete { key: self.keys.ending(at_ms, sandbox) });
         }
         let compares = vec![fence.compare()];
+        let then = fence.deleting(then);
         let otherwise = vec![Operation::Get { key }];
         let outcome = self.etcd.transaction(Transaction { compares, then, otherwise }).await?;
         self.cache.forget(sandbox, fence.epoch());

@@ -184,7 +184,7 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare()],
-                then: self.deletions(sandbox, node),
+                then: self.deletions(fence, node),
                 otherwise: vec![Operation::Get { key }],
             })
             .await?;
@@ -211,7 +211,7 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare(), Compare::absent(live.clone())],
-                then: self.deletions(sandbox, node),
+                then: self.deletions(fence, node),
                 otherwise: vec![Operation::Get { key }, Operation::Get { key: live }],
             })
             .await?;
@@ -259,7 +259,7 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare(), Compare::absent(accepted)],
-                then: self.deletions(sandbox, node),
+                then: self.deletions(fence, node),
                 otherwise: vec![Operation::Get { key }],
             })
             .await?;
@@ -278,12 +278,13 @@ impl Ownership {
     }
 
     /// All that a release deletes.
-    fn deletions(&self, sandbox: &SandboxKey, node: &NodeName) -> Vec<Operation> {
-        vec![
+    fn deletions(&self, fence: &Fence, node: &NodeName) -> Vec<Operation> {
+        let sandbox = fence.sandbox();
+        fence.deleting(vec![
             Operation::Delete { key: self.keys.owner(sandbox) },
             Operation::Delete { key: self.keys.held(node, sandbox) },
             Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
-        ]
+        ])
     }
 
     fn writes(&self, sandbox: &SandboxKey, new: &Owner) -> [Operation; 2] {

@@ -49,6 +49,20 @@ pub enum Missing {
         /// The number of such nodes.
         nodes: usize,
     },
+    /// The disks of all such nodes are below their floors.
+    Disk {
+        /// The region.
+        region: Label,
+        /// The number of such nodes.
+        nodes: usize,
+    },
+    /// Snapshots of no such node get to the object store.
+    Pushes {
+        /// The region.
+        region: Label,
+        /// The number of such nodes.
+        nodes: usize,
+    },
     /// All such nodes have as many sandboxes as they may have.
     Sandboxes {
         /// The region.
@@ -70,10 +84,11 @@ pub enum Missing {
 impl NoPlace {
     pub(super) fn of(missing: Missing) -> Self {
         let retry_after = match &missing {
-            Missing::NoNode { .. } | Missing::Labels { .. } | Missing::Store { .. } => {
-                OPERATOR_HELPS
-            }
-            Missing::Accepting { .. } => NODES_RETURN,
+            Missing::NoNode { .. }
+            | Missing::Labels { .. }
+            | Missing::Store { .. }
+            | Missing::Disk { .. } => OPERATOR_HELPS,
+            Missing::Accepting { .. } | Missing::Pushes { .. } => NODES_RETURN,
             Missing::Sandboxes { .. } | Missing::Memory { .. } => SANDBOXES_END,
         };
         Self { missing, retry_after }
@@ -95,6 +110,16 @@ impl fmt::Display for Missing {
                 f,
                 "none of {nodes} nodes in {region} accepts sandboxes, because each is cordoned, \
                  starting, stopping or not reachable"
+            ),
+            Self::Disk { region, nodes } => write!(
+                f,
+                "the disks of all {nodes} nodes in {region} that accept sandboxes have less free space \
+                 than their floor (free_space_floor_mib)"
+            ),
+            Self::Pushes { region, nodes } => write!(
+                f,
+                "first snapshots of sandboxes of the class store do not get to the object store on any of \
+                 {nodes} nodes in {region}; the logs of the nodes say why"
             ),
             Self::Sandboxes { region, nodes } => {
                 write!(f, "all {nodes} nodes in {region} have as many sandboxes as they may have")

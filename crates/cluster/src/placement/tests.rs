@@ -114,6 +114,26 @@ fn fits(request: &PlacementRequest, member: &Member) -> bool {
         && request.labels.keys().all(|name| record.labels.contains_key(name))
 }
 
+#[test]
+fn nodes_without_space_or_pushes_are_passed_over_and_named_when_there_is_no_other() {
+    let mut full = member(0, 4000, 0);
+    full.record.load.is_full = true;
+    let mut stuck = member(1, 4000, 2000);
+    stuck.record.store = true;
+    stuck.record.load.pushes_stuck = true;
+    let mut busy = member(2, 4000, 3000);
+    busy.record.store = true;
+    let of_store = PlacementRequest { class: Class::Store, ..request(100) };
+    let all = members([full.clone(), stuck.clone(), busy]);
+    assert_eq!(place(&request(100), &all).unwrap().node, name(1));
+    assert_eq!(place(&of_store, &all).unwrap().node, name(2));
+    assert_eq!(place(&request(100), &all.without(&[name(1)])).unwrap().node, name(2));
+    let refused = place(&of_store, &members([stuck])).unwrap_err().missing;
+    assert_eq!(refused, Missing::Pushes { region: label("eu"), nodes: 1 });
+    let refused = place(&request(100), &members([full])).unwrap_err().missing;
+    assert_eq!(refused, Missing::Disk { region: label("eu"), nodes: 1 });
+}
+
 proptest! {
     #[test]
     fn a_place_fits_and_none_means_that_no_node_fits(all in any_members(), request in any_request()) {

@@ -7,6 +7,7 @@ use crate::fleet::sandbox;
 use isolet_cluster::model::Class;
 use isolet_cluster::model::Custody;
 use isolet_cluster::ownership::Claimed;
+use isolet_cluster::ownership::Discarded;
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::ownership::STORED_BYTES_MAX;
 use isolet_cluster::ownership::StoredNote;
@@ -122,6 +123,42 @@ async fn stored_sandboxes_are_listed_by_tenant_and_deleted_by_any_node() {
     let fence = two.ownership.fence(&sandbox("b"), b.epoch);
     let late = two.ownership.release_stored(&fence, None).await;
     assert!(matches!(late, Err(OwnershipError::Stale { owner: Some(_), .. })), "{late:?}");
+}
+
+/// Promises: FL51.
+#[tokio::test]
+async fn what_a_release_leaves_in_the_object_store_is_listed_until_it_is_forgotten() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join(&server, "two").await;
+    let discarded = |id, epoch, not_before_ms| Discarded {
+        not_before_ms,
+        sandbox: sandbox(id),
+        epoch,
+        value: b"snapshots".to_vec(),
+    };
+    let held = one.own("held", Class::Store).await;
+    let at_once = discarded("held", held.epoch, 0);
+    one.ownership.release(&one.ownership.fence_leaving(&at_once)).await.unwrap();
+    let away = one.own("away", Class::Store).await;
+    let fence = one.ownership.fence(&sandbox("away"), away.epoch);
+    one.ownership.store_away(&fence, &away, about(b"")).await.unwrap();
+    let stored = two.ownership.owner(&sandbox("away")).await.unwrap().unwrap();
+    // One that was not given up leaves nothing.
+    let outdated = discarded("away", away.epoch, 5);
+    let late = two.ownership.release_stored(&two.ownership.fence_leaving(&outdated), None).await;
+    assert!(matches!(late, Err(OwnershipError::Stale { .. })), "{late:?}");
+    let later = discarded("away", stored.epoch, 1000);
+    two.ownership.release_stored(&two.ownership.fence_leaving(&later), None).await.unwrap();
+    let all = [at_once, later];
+    let due = |until_ms| two.ownership.discarded(until_ms, None, 9);
+    assert_eq!(due(999).await.unwrap(), all[..1]);
+    assert_eq!(due(1000).await.unwrap(), all);
+    let behind = two.ownership.discarded(1000, Some(&all[0]), 9).await.unwrap();
+    assert_eq!(behind, all[1..]);
+    one.ownership.forget_discarded(&all[0]).await.unwrap();
+    one.ownership.forget_discarded(&all[0]).await.unwrap();
+    assert_eq!(due(1000).await.unwrap(), all[1..]);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Performs actions: records the view first, then calls the service or etcd.
 
 use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
-use crate::store_class::pushed::{PushedRecord, discard, note};
+use crate::store_class::discards::{self, AT_ONCE};
+use crate::store_class::pushed::{PushedRecord, note};
 use futures_util::{StreamExt as _, stream};
 use isolet_cluster::model::{Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
@@ -155,11 +156,12 @@ impl OwnershipDriver {
                 return released;
             }
         }
-        match self.ownership.release(&self.ownership.fence(&key, epoch)).await {
+        let left = discards::list(&key, epoch, &stored.unwrap_or_default(), AT_ONCE);
+        let fence = discards::fence(&self.ownership, &key, epoch, left.as_ref());
+        match self.ownership.release(&fence).await {
             Ok(()) => {
                 self.service.returns(&sandbox.tenant, &sandbox.id);
-                let unneeded = stored.unwrap_or_default().automatic().collect();
-                discard(&self.service, &sandbox.tenant, unneeded);
+                discards::begin(&self.service, &self.ownership, left);
                 released
             }
             Err(OwnershipError::Stale { .. }) => Some(Event::Outdated { epoch }),

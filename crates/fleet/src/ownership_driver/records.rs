@@ -1,7 +1,8 @@
 //! Records from which snapshots other nodes restore a sandbox, with the epoch at which this node owns it.
 
 use crate::ownership_driver::{OwnershipDriver, key};
-use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, discard, ends_at_ms};
+use crate::store_class::discards::discard;
+use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, ends_at_ms};
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};

@@ -4,6 +4,7 @@
 //! its own records are not outdated copies, and it adds them to the fleet. An etcd that has lost its
 //! data gets another id, so the nodes fill it again.
 
+use crate::blocking::blocking;
 use crate::replication::error::ReplicationError;
 use isolet_cluster::etcd::Compare;
 use isolet_cluster::etcd::Etcd;
@@ -22,6 +23,33 @@ use std::path::Path;
 pub(super) const FILE: &str = "fleet";
 /// Digits of an id: 128 random bits.
 const DIGITS: usize = 32;
+
+/// A data directory of another fleet than the one in etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OtherFleet {
+    /// The id in the data directory.
+    pub(crate) own: String,
+    /// The id in etcd, if it has one.
+    pub(crate) found: Option<String>,
+}
+
+/// Whether a data directory belongs to another fleet than the one in etcd. One that has joined none belongs
+/// to each. Writes nothing.
+///
+/// # Errors
+/// etcd or the file cannot be read.
+pub(crate) async fn other_fleet(
+    etcd: &Etcd,
+    names: &KeyNames,
+    data_dir: &Path,
+) -> Result<Option<OtherFleet>, ReplicationError> {
+    let path = data_dir.join(FILE);
+    let Some(own) = blocking(move || read(&path)).await? else { return Ok(None) };
+    let pair = etcd.get(&names.fleet()).await?;
+    let found = pair.and_then(|pair| String::from_utf8(pair.value).ok());
+    let is_other = found.as_ref() != Some(&own);
+    Ok(is_other.then_some(OtherFleet { own, found }))
+}
 
 /// The id in etcd. Creates one if there is none.
 pub(super) async fn of_etcd(etcd: &Etcd, names: &KeyNames) -> Result<String, ReplicationError> {

@@ -4,7 +4,8 @@
 use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::{key, owned_id};
-use crate::store_class::pushed::{discard, note};
+use crate::store_class::discards;
+use crate::store_class::pushed::note;
 use isolet_cluster::model::{Epoch, Label, Labels, Member, Members, Owner, SandboxKey};
 use isolet_cluster::ownership::{OwnershipError, StoredSandbox};
 use isolet_cluster::placement::{PlacementRequest, place};
@@ -78,11 +79,14 @@ impl Node {
     ///
     /// If this server is killed between the deletion in etcd and its own record, the usage is lost. In the
     /// other order, two nodes that delete it at once would both count it.
+    ///
+    /// The snapshots are deleted at `not_before_ms`, see [`discards`].
     pub(crate) async fn delete_stored_away(
         &self,
         tenant: &TenantId,
         sandbox: &SandboxId,
         epoch: Epoch,
+        not_before_ms: i64,
     ) -> Result<bool, FleetError> {
         let Some(key) = key(tenant, sandbox) else { return Ok(false) };
         let owner = self.ownership.owner_in_etcd(&key).await.map_err(|e| unavailable(&e))?;
@@ -90,7 +94,8 @@ impl Node {
         let Some(owner) = owner.filter(is_same) else { return Ok(false) };
         let stored = self.stored(&key).await.map_err(|error| unavailable(&error))?;
         let described = self.ownership.stored(&key).await.map_err(|error| unavailable(&error))?;
-        let fence = self.ownership.fence(&key, epoch);
+        let left = discards::list(&key, epoch, &stored, not_before_ms);
+        let fence = discards::fence(&self.ownership, &key, epoch, left.as_ref());
         match self.ownership.release_stored(&fence, owner.ends_at_ms).await {
             Ok(()) => {
                 let description = described.map(|one| one.description).unwrap_or_default();
@@ -98,7 +103,9 @@ impl Node {
                 if let Err(error) = counted {
                     warn!(sandbox = %key, %error, "its usage is not counted");
                 }
-                discard(&self.service, tenant, stored.automatic().collect());
+                if not_before_ms == discards::AT_ONCE {
+                    discards::begin(&self.service, &self.ownership, left);
+                }
                 Ok(true)
             }
             Err(OwnershipError::Stale { .. }) => Ok(false),

@@ -1,5 +1,8 @@
 //! Ends sandboxes whose lifetime is over while only the object store has them.
 //!
+//! The end of a lifetime is a time of day, so a node whose clock does not agree with that of the object store
+//! ends nothing. The snapshots of what has ended stay for a day ([`super::discards`]).
+//!
 //! [`WORKERS`] nodes look for them, so that others do not ask etcd for the same, and one that fails is not
 //! missed. Several may end the same sandbox: only one succeeds, by the epoch.
 //!
@@ -10,10 +13,11 @@
 use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::{key, owned_id};
+use crate::store_class::discards::GRACE_MS;
 use futures_util::{StreamExt, stream};
 use isolet_clock::now_ms;
 use isolet_cluster::model::{Member, NodeState, Owner, SandboxKey};
-use isolet_cluster::ownership::Ending;
+use isolet_cluster::ownership::{Discarded, Ending};
 use isolet_http::fleet::FleetError;
 use isolet_http::restore_on;
 use isolet_sandbox::OwnedId;
@@ -51,6 +55,8 @@ const REFUSED_MAX: usize = 10_000;
 struct Looks {
     /// Where the next one continues; `None`: at the beginning of the list.
     after: Option<Ending>,
+    /// Where the next one continues to delete what was given up; `None`: at the beginning of the list.
+    discarded: Option<Discarded>,
     /// Sandboxes that could not be restored.
     refused: HashMap<SandboxKey, Refused>,
 }
@@ -97,10 +103,14 @@ pub(crate) async fn keep(node: Arc<Node>) {
     let mut looks = Looks::default();
     loop {
         clock.tick().await;
-        if node.ends_stored()
-            && let Err(error) = node.end_stored(&mut looks).await
-        {
+        if !node.ends_stored() {
+            continue;
+        }
+        if let Err(error) = node.end_stored(&mut looks).await {
             warn!(%error, "cannot end sandboxes that only the object store has; it is tried again");
+        }
+        if let Err(error) = node.discard_due(&mut looks.discarded).await {
+            warn!(%error, "cannot delete from the object store what was given up; it is tried again");
         }
     }
 }
@@ -132,10 +142,17 @@ impl Node {
         let mut failures = 0;
         // At most as many as the pages have keys.
         let mut all_due = Vec::new();
+        let mut is_agreed = false;
         for _ in 0..PAGES_MAX {
             let page = self.ownership.endings(now_ms(), looks.after.as_ref(), PAGE).await;
             let page = page.map_err(|error| unavailable(&error))?;
             let is_last = page.len() < usize::from(PAGE);
+            if !page.is_empty() && !is_agreed {
+                if !self.clock_agrees().await {
+                    return Ok(all_due);
+                }
+                is_agreed = true;
+            }
             for ending in page {
                 if !looks.waits(&ending.sandbox) {
                     match self.delete_unless_due(&ending).await {
@@ -174,7 +191,8 @@ impl Node {
         if away.info.snapshots.on_destroy {
             return Ok(Some(Due { key: ending.sandbox.clone(), owner, id }));
         }
-        if self.delete_stored_away(&id.tenant, &id.id, owner.epoch).await? {
+        let not_before_ms = now_ms().saturating_add(GRACE_MS);
+        if self.delete_stored_away(&id.tenant, &id.id, owner.epoch, not_before_ms).await? {
             info!(sandbox = %ending.sandbox, "its time is over; only the object store had it");
             let entry =
                 AuditEntry::now(id.tenant.as_str(), Some(id.id.as_str()), "sandbox.destroyed");

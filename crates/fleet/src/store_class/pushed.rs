@@ -3,10 +3,9 @@
 
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, Restorable, StoredNote};
-use isolet_sandbox::{Error, OwnedId, PushedSnapshot, Service, SnapshotId, TenantId};
+use isolet_sandbox::{OwnedId, PushedSnapshot, Service, SnapshotId};
 use isolet_wire::node::NodeName;
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 
 /// The name of the fenced key.
 const NAME: &str = "pushed";
@@ -173,21 +172,6 @@ pub(crate) fn note(
 pub(crate) fn ends_at_ms(service: &Service, sandbox: &OwnedId, description: &[u8]) -> Option<i64> {
     let info = service.described(&sandbox.tenant, &sandbox.id, description)?;
     info.expires_at_ms.filter(|_| !info.pause_on_expiry)
-}
-
-/// Deletes snapshots from the object store in the background, because the store may be slow. One that
-/// cannot be deleted stays there.
-pub(crate) fn discard(service: &Service, tenant: &TenantId, snapshots: Vec<SnapshotId>) {
-    let service = service.clone();
-    let tenant = tenant.clone();
-    tokio::spawn(async move {
-        for snapshot in snapshots {
-            match service.delete_stored_snapshot(&tenant, &snapshot).await {
-                Ok(()) | Err(Error::NotInStore(_)) => {}
-                Err(error) => warn!(%tenant, %snapshot, %error, "a snapshot stays in the store"),
-            }
-        }
-    });
 }
 
 #[cfg(test)]

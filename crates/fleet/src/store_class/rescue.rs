@@ -5,9 +5,10 @@
 use crate::error::unavailable;
 use crate::node::Node;
 use crate::sandbox_key::key;
-use crate::store_class::pushed::{PushedRecord, discard};
+use crate::store_class::discards::{self, AT_ONCE};
+use crate::store_class::pushed::PushedRecord;
 use isolet_cluster::model::{Class, Custody, Label, Labels, Member, NodeState, Owner, SandboxKey};
-use isolet_cluster::ownership::{OwnershipError, TakenOver};
+use isolet_cluster::ownership::{Discarded, OwnershipError, TakenOver};
 use isolet_cluster::placement::{PlacementRequest, place};
 use isolet_http::fleet::{FleetError, Peer, Rescue, Whereabouts};
 use isolet_sandbox::{SandboxId, TenantId};
@@ -65,8 +66,9 @@ impl Node {
         match stored {
             Some(stored) if stored.is_deleted => {
                 // Its node failed before it gave the ownership up.
-                self.give_up_for(&key, &owner).await?;
-                discard(&self.service, tenant, stored.automatic().collect());
+                let left = discards::list(&key, owner.epoch, &stored, AT_ONCE);
+                self.give_up_for(&key, &owner, left.as_ref()).await?;
+                discards::begin(&self.service, &self.ownership, left);
                 return Ok(Rescue::Owner(Whereabouts::Nowhere));
             }
             Some(stored) if !stored.restorable().is_empty() => {}
@@ -104,6 +106,7 @@ impl Node {
         let is_node = owner.class == Class::Node;
         let may = |member: &Member| {
             member.accepts_sandboxes()
+                && !member.record.load.is_full
                 && (member.record.store || is_node && self.service.has_snapshot_store())
                 && member.record.region.as_str() == owner.region
         };
@@ -175,8 +178,13 @@ impl Node {
     ///
     /// # Errors
     /// [`FleetError::Unavailable`], also if that node has a lease again.
-    async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), FleetError> {
-        let fence = self.ownership.fence(key, owner.epoch);
+    async fn give_up_for(
+        &self,
+        key: &SandboxKey,
+        owner: &Owner,
+        left: Option<&Discarded>,
+    ) -> Result<(), FleetError> {
+        let fence = discards::fence(&self.ownership, key, owner.epoch, left);
         let given_up = match owner.is_stored() {
             true => self.ownership.release_stored(&fence, owner.ends_at_ms).await.map(|()| true),
             false => self.ownership.release_of_lost(&fence, &owner.node).await,
@@ -208,6 +216,6 @@ impl Node {
         if !matches!(self.state_of(&owner.node), None | Some(NodeState::Dead)) {
             return Ok(());
         }
-        self.give_up_for(&key, &owner).await
+        self.give_up_for(&key, &owner, None).await
     }
 }

@@ -8,9 +8,10 @@
 use crate::error::unavailable;
 use crate::ownership_driver::OwnershipDriver;
 use crate::sandbox_key::key;
-use crate::store_class::pushed::{PushedRecord, discard};
+use crate::store_class::discards::{self, AT_ONCE};
+use crate::store_class::pushed::PushedRecord;
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
-use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, TakenOver};
+use isolet_cluster::ownership::{Ownership, OwnershipError, TakenOver};
 use isolet_http::fleet::{FleetError, Presence};
 use isolet_sandbox::{
     CredentialSpec, Error, RestoredFrom, SandboxId, Service, StoredSandbox, TenantId,
@@ -210,11 +211,12 @@ impl Restorer {
             return Ok(Presence::Here(None));
         };
         if stored.restorable().is_empty() {
-            let fence = self.ownership.fence(key, owner.epoch);
+            let left = discards::list(key, owner.epoch, &stored, AT_ONCE);
+            let fence = discards::fence(&self.ownership, key, owner.epoch, left.as_ref());
             return match self.ownership.release(&fence).await {
                 Ok(()) => {
                     self.service.returns(tenant, sandbox);
-                    discard(&self.service, tenant, stored.automatic().collect());
+                    discards::begin(&self.service, &self.ownership, left);
                     Ok(Presence::NotOwner)
                 }
                 Err(OwnershipError::Stale { .. }) => Ok(Presence::NotOwner),
@@ -281,7 +283,7 @@ impl Restorer {
                     info!(sandbox = %key, epoch = %owner.epoch, snapshot = %restored.snapshot, "restored on this node");
                     self.lock().given.remove(key);
                     if owner.class == Class::Node {
-                        self.end_move(key, &fence, &stored, tenant).await;
+                        self.end_move(key, owner.epoch, &stored).await;
                     }
                     return Ok(restored);
                 }
@@ -316,15 +318,11 @@ impl Restorer {
 impl Restorer {
     /// Removes the snapshots with which a sandbox of the class `node` came. If that fails, they are
     /// removed with the sandbox.
-    async fn end_move(
-        &self,
-        key: &SandboxKey,
-        fence: &Fence,
-        stored: &PushedRecord,
-        tenant: &TenantId,
-    ) {
-        match PushedRecord::delete(&self.ownership, fence).await {
-            Ok(()) => discard(&self.service, tenant, stored.automatic().collect()),
+    async fn end_move(&self, key: &SandboxKey, epoch: Epoch, stored: &PushedRecord) {
+        let left = discards::list(key, epoch, stored, AT_ONCE);
+        let fence = discards::fence(&self.ownership, key, epoch, left.as_ref());
+        match PushedRecord::delete(&self.ownership, &fence).await {
+            Ok(()) => discards::begin(&self.service, &self.ownership, left),
             Err(error) => {
                 warn!(sandbox = %key, %error, "the snapshots with which it came stay in the store");
             }

@@ -29,11 +29,14 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use isolet_sandbox::{RestoredFrom, SessionId, SnapshotId};
+use isolet_wire::node::NodeName;
 use std::sync::Arc;
 use stored_away::StoredAnswer;
 
 /// How many nodes a request is sent to. The second is the one that owns the sandbox now.
 const NODES_MAX: usize = 2;
+/// How many nodes may refuse a new sandbox for want of room before the client gets the answer of one.
+const REFUSALS_MAX: usize = 8;
 
 /// Answers a request here, or sends it to the node that owns its sandbox.
 pub(crate) async fn dispatch(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -59,7 +62,13 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
             .map(|sandbox| CreatingRequest::begin(joined, &caller.tenant, sandbox));
         // It came from another node, so it never goes on to a third one.
         let response = next.run(request).await;
+        let is_refused =
+            creating.is_some() && response.status() == StatusCode::INSUFFICIENT_STORAGE;
         drop(creating);
+        if let Some(sandbox) = arrived.sandbox().filter(|_| is_refused) {
+            // Before the answer: the node that has placed it here then places it elsewhere.
+            joined.fleet.give_up(&caller.tenant, sandbox).await;
+        }
         return Ok(response);
     }
     let work = Work { app, joined, caller: &caller };
@@ -152,7 +161,10 @@ impl Work<'_> {
         let permit = self.port_permit(&request)?;
         let mut outgoing = Outgoing::new(request, Some(self.caller));
         let mut failed = None;
-        for attempt in 1..=NODES_MAX {
+        let mut refused = Vec::new();
+        let mut attempt = 0;
+        while attempt < NODES_MAX {
+            attempt += 1;
             let Whereabouts::There { peer, epoch } = &located.owner else {
                 // Its handler counts the request itself.
                 drop(permit);
@@ -181,6 +193,19 @@ impl Work<'_> {
             };
             match sent {
                 Some(answer) => {
+                    if located.is_new
+                        && answer.status() == StatusCode::INSUFFICIENT_STORAGE
+                        && outgoing.is_repeatable()
+                        && refused.len() < REFUSALS_MAX
+                    {
+                        refused.push(peer.node.clone());
+                        self.fleet().forget(&self.caller.tenant, &named.id, *epoch);
+                        if let Some(next) = self.elsewhere(&named, &refused).await {
+                            located = next;
+                            attempt = 0;
+                            continue;
+                        }
+                    }
                     return answer.relay(peer, &mut outgoing, permit);
                 }
                 None => {
@@ -229,6 +254,23 @@ impl Work<'_> {
         let wish = self.placement(named).await?;
         let PlacedSandbox { owner, is_new } = self.fleet().place(tenant, &named.id, &wish).await?;
         Ok(Located { owner, is_new, restored: None })
+    }
+
+    /// Places a new sandbox again that some nodes have refused for want of room. `None`: there is no other
+    /// node, or the sandbox was created after all.
+    async fn elsewhere(&self, named: &NamedSandbox, refused: &[NodeName]) -> Option<Located> {
+        let tenant = &self.caller.tenant;
+        let settled = settled(self.fleet(), tenant, &named.id, true).await.ok()?;
+        if settled.owner != Whereabouts::Nowhere {
+            return None;
+        }
+        let wish = self.placement(named).await.ok()?;
+        if wish.node.is_some() {
+            return None;
+        }
+        let wish = PlacementWish { without: refused.to_vec(), ..wish };
+        let placed = self.fleet().place(tenant, &named.id, &wish).await.ok()?;
+        Some(Located { owner: placed.owner, is_new: placed.is_new, restored: None })
     }
 
     /// Answers here.
@@ -296,6 +338,7 @@ impl Work<'_> {
             node,
             region: wish.region(),
             labels: wish.labels(),
+            without: Vec::new(),
         })
     }
 

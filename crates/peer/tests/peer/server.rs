@@ -162,6 +162,14 @@ impl Routes {
             }
             "/drain" => self.drain(request).await,
             "/switch" => self.switch(request),
+            headers if headers.starts_with("/headers/") => {
+                let count: usize = headers.trim_start_matches("/headers/").parse().unwrap();
+                let mut response = Response::new(full("many"));
+                for number in 0..count {
+                    response.headers_mut().append("x", number.to_string().parse().unwrap());
+                }
+                response
+            }
             zeros => {
                 let left = zeros.trim_start_matches("/zeros/").parse().unwrap();
                 let counted = Some(Counted::new(&self.seen));

@@ -48,6 +48,17 @@ async fn a_download_waits_for_its_reader() {
     assert_eq!(client.in_use().idle, 1, "the connection is used again");
 }
 
+/// A response of a program with nearly as many headers as it may have failed when it was forwarded, because
+/// nodes add some of their own.
+#[tokio::test]
+async fn a_response_may_have_the_headers_of_a_program_and_those_that_nodes_add() {
+    let mut fleet = Fleet::new();
+    let server = TestServer::start(&fleet.node("node-1")).await;
+    let client = pool(&fleet.node("node-2"));
+    let sent = client.send(&name("node-1"), server.address, get("/headers/270")).await;
+    assert_eq!(sent.unwrap().headers().get_all("x").iter().count(), 270);
+}
+
 #[tokio::test]
 async fn an_upload_waits_for_its_reader() {
     let mut fleet = Fleet::new();

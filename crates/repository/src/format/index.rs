@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     version: u32,
-    /// When the packs were doomed, in milliseconds since 1970; 0 if they are not.
+    /// When the packs were doomed, in milliseconds since 1970 by the clock of the store; 0 if they are not.
     doomed_at_ms: i64,
     packs: Vec<PackIndex>,
 }

@@ -1,8 +1,10 @@
 //! Calls to the store: objects with a maximum length, and lists with a maximum number of names.
 
 use super::failure::failed;
+use super::store_clock::StoreClock;
 use crate::crypto::keys::Tag;
 use crate::error::Error;
+use crate::format::names::HEADER;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -13,6 +15,8 @@ use std::sync::Arc;
 /// Maximum number of names in one list, so that the store cannot fill the memory. 300,000 packs hold
 /// more than 4 TiB.
 const NAMES_MAX: usize = 300_000;
+/// The object that is written to a directory to read its clock.
+const CLOCK: &str = "clock";
 
 /// The objects of a repository.
 #[derive(Clone)]
@@ -21,6 +25,7 @@ pub(crate) struct Objects {
     prefix: Path,
     /// The URL, for messages.
     shown: Arc<str>,
+    clock: StoreClock,
 }
 
 /// An object in a list.
@@ -33,8 +38,32 @@ pub(crate) struct Listed {
 }
 
 impl Objects {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: Path, shown: String) -> Self {
-        Self { store, prefix, shown: shown.into() }
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        shown: String,
+        clock: StoreClock,
+    ) -> Self {
+        Self { store, prefix, shown: shown.into(), clock }
+    }
+
+    /// The time by the clock of the store, in milliseconds since 1970, without parts of a second if an
+    /// answer has it.
+    ///
+    /// # Errors
+    /// Errors of the store, also if its answers have no date.
+    pub(crate) async fn now_ms(&self) -> Result<i64, Error> {
+        match &self.clock {
+            StoreClock::Answers(date) => {
+                self.store.head(&self.at(HEADER)).await.map_err(failed)?;
+                date.get().ok_or_else(|| Error::Store("its answers have no date".to_owned()))
+            }
+            StoreClock::Files => {
+                self.put(CLOCK, Vec::new()).await?;
+                let written = self.store.head(&self.at(CLOCK)).await.map_err(failed)?;
+                Ok(written.last_modified.timestamp_millis())
+            }
+        }
     }
 
     /// The URL, for messages.

@@ -3,6 +3,7 @@
 use super::bounded_http::BoundedConnector;
 use super::client::Objects;
 use super::settings::StoreSettings;
+use super::store_clock::{LastDate, StoreClock};
 use crate::error::Error;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -41,6 +42,8 @@ pub(crate) fn connect(settings: &StoreSettings) -> Result<Objects, Error> {
         return Err(bad(reason.into()));
     }
     let options = settings.all_options()?;
+    let date = Arc::<LastDate>::default();
+    let connector = BoundedConnector { date: Arc::clone(&date) };
     let store: Arc<dyn ObjectStore> = match url.scheme() {
         "file" => return directory(&url, &options),
         "s3" => {
@@ -50,7 +53,7 @@ pub(crate) fn connect(settings: &StoreSettings) -> Result<Objects, Error> {
             };
             let builder = configured(builder, options, with)?
                 .with_retry(retries())
-                .with_http_connector(BoundedConnector);
+                .with_http_connector(connector);
             Arc::new(builder.build().map_err(rejected)?)
         }
         "gs" => {
@@ -60,7 +63,7 @@ pub(crate) fn connect(settings: &StoreSettings) -> Result<Objects, Error> {
             };
             let builder = configured(builder, options, with)?
                 .with_retry(retries())
-                .with_http_connector(BoundedConnector);
+                .with_http_connector(connector);
             Arc::new(builder.build().map_err(rejected)?)
         }
         "az" => {
@@ -70,7 +73,7 @@ pub(crate) fn connect(settings: &StoreSettings) -> Result<Objects, Error> {
             };
             let builder = configured(builder, options, with)?
                 .with_retry(retries())
-                .with_http_connector(BoundedConnector);
+                .with_http_connector(connector);
             Arc::new(builder.build().map_err(rejected)?)
         }
         other => {
@@ -80,7 +83,7 @@ pub(crate) fn connect(settings: &StoreSettings) -> Result<Objects, Error> {
     };
     let prefix = ObjectPath::from_url_path(url.path());
     let prefix = prefix.map_err(|_| bad("the path of url is not valid".into()))?;
-    Ok(Objects::new(store, prefix, shown(&url)))
+    Ok(Objects::new(store, prefix, shown(&url), StoreClock::Answers(date)))
 }
 
 fn directory(url: &Url, options: &BTreeMap<String, String>) -> Result<Objects, Error> {
@@ -94,7 +97,8 @@ fn directory(url: &Url, options: &BTreeMap<String, String>) -> Result<Objects, E
         return Err(bad(format!("the directory {} does not exist; create it", path.display())));
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(rejected)?.with_fsync(true);
-    Ok(Objects::new(Arc::new(store), ObjectPath::default(), shown(url)))
+    let store = Arc::new(store);
+    Ok(Objects::new(store, ObjectPath::default(), shown(url), StoreClock::Files))
 }
 
 /// Applies options and the limits of the client. An unknown option is refused by its name.

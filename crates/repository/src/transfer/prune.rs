@@ -12,8 +12,10 @@
 //! index, which a push left that was killed, are deleted when they are older than [`PRUNE_AGE`].
 //! A pack with little that is needed is written again, see [`crate::transfer::repack`].
 //!
-//! The times of marks are those of the server that wrote them, so the clocks of servers must agree
-//! within hours. Two prunes at the same time are safe: each deletes only what it has read.
+//! All times are those of the store's clock, also those in marks: the clock of the server that prunes
+//! counts for nothing. Two prunes at the same time are safe: each deletes only what it has read.
+//!
+//! What damages the objects of one tenant keeps the chunks of that tenant, and of no other.
 
 use crate::crypto::keys::{ChunkId, Tag};
 use crate::error::Error;
@@ -38,7 +40,7 @@ const SMALL_INDEX_CHUNKS: usize = 10_000;
 const SMALL_INDEXES_MAX: usize = 8;
 
 /// What a prune did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Pruned {
     /// Tenants with objects in the repository.
     pub tenants: u64,
@@ -54,27 +56,48 @@ pub struct Pruned {
     pub deleted_bytes: u64,
     /// Packs of which the needed part was written again.
     pub repacked_packs: u64,
+    /// Tenants of which nothing was deleted because an object cannot be read.
+    pub failed: Vec<NotPruned>,
+}
+
+/// A tenant whose chunks were not pruned.
+#[derive(Debug, Clone)]
+pub struct NotPruned {
+    /// The name of its directory in the store.
+    pub directory: String,
+    /// Why.
+    pub error: Error,
 }
 
 impl Repository {
-    /// Prunes the chunks of all tenants. `age` is [`PRUNE_AGE`] unless no server pushes.
+    /// Prunes the chunks of all tenants. `age` is [`PRUNE_AGE`] unless no server pushes. If a manifest or an
+    /// index does not read, nothing more of that tenant is deleted, and [`Pruned::failed`] names it.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a manifest or an index does not read: nothing of that tenant is deleted
-    /// then. Errors of the store.
+    /// Errors of the store, which concern all tenants.
     pub async fn prune(&self, age: Duration) -> Result<Pruned, Error> {
         let mut pruned = Pruned::default();
+        let now_ms = self.objects.now_ms().await?;
         for tag in self.objects.list_directories(TENANTS).await? {
             pruned.tenants += 1;
-            self.tenant_with(String::new(), &tag).prune(age, &mut pruned).await?;
+            match self.tenant_with(String::new(), &tag).prune(now_ms, age, &mut pruned).await {
+                Ok(()) => {}
+                Err(
+                    error @ (Error::Damaged { .. } | Error::Later { .. } | Error::TooLarge { .. }),
+                ) => {
+                    let directory = format!("{TENANTS}/{}", hex::encode(tag));
+                    pruned.failed.push(NotPruned { directory, error });
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(pruned)
     }
 }
 
 impl TenantRepository {
-    async fn prune(&self, age: Duration, pruned: &mut Pruned) -> Result<(), Error> {
-        let now_ms = isolet_clock::now_ms();
+    /// `now_ms` is by the clock of the store, before anything is listed.
+    async fn prune(&self, now_ms: i64, age: Duration, pruned: &mut Pruned) -> Result<(), Error> {
         let before_ms = now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         // Packs before indexes, so that one that is being pushed is in both or too new; indexes
         // before snapshots, so that the chunks of each snapshot are in an index or a mark.

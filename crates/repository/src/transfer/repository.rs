@@ -96,6 +96,23 @@ impl Repository {
         Ok((open, Created { key_file, repository }))
     }
 
+    /// How far the clock of this machine is ahead of that of the store, in milliseconds; negative: behind.
+    /// What both may differ by while an answer travels is not counted.
+    ///
+    /// # Errors
+    /// Errors of the store, also if its answers have no date.
+    pub async fn clock_ahead_ms(&self) -> Result<i64, Error> {
+        let before = isolet_clock::now_ms();
+        let store = self.objects.now_ms().await?;
+        let after = isolet_clock::now_ms();
+        // The store read its clock in between, and may have cut off parts of a second.
+        Ok(match (before > store + 1000, after < store) {
+            (true, _) => before - store,
+            (_, true) => after - store,
+            _ => 0,
+        })
+    }
+
     /// The snapshots of a tenant.
     #[must_use]
     pub fn tenant(&self, tenant: &str) -> TenantRepository {
@@ -180,5 +197,14 @@ impl TenantRepository {
         let manifest = self.snapshot(id).await?;
         self.objects.delete(&self.snapshot_name(id)).await?;
         Ok(manifest)
+    }
+
+    /// Deletes a snapshot without reading it first, so that a damaged one goes too. No error if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn discard(&self, id: &str) -> Result<(), Error> {
+        self.objects.delete(&self.snapshot_name(id)).await
     }
 }

@@ -94,13 +94,39 @@ async fn a_pack_of_which_little_is_needed_is_written_again() {
     assert!(third.sent_bytes < 1 << 20, "its chunks have a place: {} bytes", third.sent_bytes);
 }
 
+/// A damaged object of one tenant kept what no snapshot of all tenants behind it needed.
+/// Promises: SS4.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_deleted_while_a_manifest_does_not_read() {
-    let place = two().await;
+async fn a_manifest_that_does_not_read_keeps_the_chunks_of_its_tenant_only() {
+    let place = Place::new().await;
+    fs::write(place.workspace().join("both"), noise(4 << 20, 6)).unwrap();
+    // The order of their directories is that of keyed hashes: one of them is the first.
+    let tenants = ["t", "u", "v"];
+    for tenant in tenants {
+        place.push(tenant, "one").await.unwrap();
+    }
     let manifests = place.objects("snapshots");
     let whole = fs::read(&manifests[0]).unwrap();
     fs::write(&manifests[0], &whole[1..]).unwrap();
-    let before = place.store_bytes();
-    assert!(place.repository.prune(NOW).await.is_err());
-    assert_eq!(place.store_bytes(), before);
+    let packs_of = |manifest: &Path| {
+        let packs = manifest.ancestors().nth(2).unwrap().join("packs");
+        fs::read_dir(packs).unwrap().count()
+    };
+    let before = packs_of(&manifests[0]);
+    for manifest in &manifests[1..] {
+        fs::remove_file(manifest).unwrap();
+    }
+    let pruned = place.repository.prune(NOW).await.unwrap();
+    assert_eq!((pruned.tenants, pruned.failed.len()), (3, 1), "{pruned:?}");
+    let directory = manifests[0].ancestors().nth(2).unwrap().file_name().unwrap();
+    let named = &pruned.failed[0].directory;
+    assert!(named.ends_with(directory.to_str().unwrap()), "{named}");
+    assert!(matches!(pruned.failed[0].error, Error::Damaged { .. }), "{pruned:?}");
+    assert!(pruned.marked_packs >= 2, "{pruned:?}");
+    assert!(place.repository.prune(NOW).await.unwrap().deleted_packs >= 2);
+    assert_eq!(packs_of(&manifests[0]), before);
+    fs::write(&manifests[0], whole).unwrap();
+    let pruned = place.repository.prune(NOW).await.unwrap();
+    assert!(pruned.failed.is_empty(), "{pruned:?}");
+    assert_eq!(packs_of(&manifests[0]), before);
 }

@@ -1,5 +1,6 @@
 //! The object store with copies of snapshots, and the pushes and pulls that run.
 
+use crate::live::snapshots::push_watch::PushWatch;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::record::snapshot::SnapshotInfo;
@@ -69,6 +70,8 @@ pub(crate) struct SnapshotStore {
     running: Semaphore,
     /// A place for each restore of a sandbox. Apart, because requests wait for them.
     restoring: Semaphore,
+    /// How pushes of the server's own account go.
+    pub(crate) pushes: PushWatch,
     state: Mutex<State>,
 }
 
@@ -86,6 +89,7 @@ impl SnapshotStore {
             repository: tokio::sync::Mutex::default(),
             running: Semaphore::new(RUNNING_MAX),
             restoring: Semaphore::new(RESTORING_MAX),
+            pushes: PushWatch::default(),
             state: Mutex::default(),
         }
     }

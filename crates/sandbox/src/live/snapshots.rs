@@ -14,6 +14,7 @@ mod layers;
 mod opened;
 mod permits;
 mod portable;
+pub(crate) mod push_watch;
 mod reader;
 pub(crate) mod restores;
 mod space;
@@ -80,9 +81,16 @@ pub(crate) struct Snapshots {
 struct State {
     tenants: HashMap<TenantId, BTreeMap<SnapshotId, Arc<SnapshotRecord>>>,
     /// Snapshots that are being taken, by tenant and by the name of the directory.
-    begun: HashMap<TenantId, BTreeMap<String, Option<SnapshotId>>>,
+    begun: HashMap<TenantId, BTreeMap<String, BegunSnapshot>>,
     /// How many sandboxes are being created from a snapshot, by the name of its directory.
     in_use: HashMap<String, usize>,
+}
+
+/// A snapshot that is being taken.
+struct BegunSnapshot {
+    name: Option<SnapshotId>,
+    /// Whether it counts for the limit of its tenant.
+    counts: bool,
 }
 
 /// A place within a tenant's limit, and a name, for a snapshot that is being taken.
@@ -245,7 +253,8 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place and a name for a new snapshot.
+    /// Reserves a place and a name for a new snapshot. One that does not count is never refused for their
+    /// number: without it, its sandbox could be lost.
     ///
     /// # Errors
     /// [`Error::TooManySnapshots`], [`Error::SnapshotExists`].
@@ -254,19 +263,23 @@ impl Snapshots {
         tenant: &TenantId,
         directory: &str,
         name: Option<&SnapshotId>,
+        counts: bool,
     ) -> Result<Place<'_>, Error> {
         let mut state = self.lock();
-        let complete = state.tenants.get(tenant).map_or(0, BTreeMap::len);
+        let complete = state.tenants.get(tenant).into_iter().flat_map(BTreeMap::values);
+        let complete = complete.filter(|record| !record.body.is_automatic()).count();
         let taken = name.filter(|name| state.find(tenant, name).is_some());
         let begun = state.begun.entry(tenant.clone()).or_default();
-        let begun_too = name.filter(|name| begun.values().any(|one| one.as_ref() == Some(*name)));
+        let begun_too =
+            name.filter(|name| begun.values().any(|one| one.name.as_ref() == Some(*name)));
         if let Some(name) = taken.or(begun_too) {
             return Err(Error::SnapshotExists(name.clone()));
         }
-        if complete + begun.len() >= SNAPSHOTS_MAX {
+        let begun_counted = begun.values().filter(|one| one.counts).count();
+        if counts && complete + begun_counted >= SNAPSHOTS_MAX {
             return Err(Error::TooManySnapshots { max: SNAPSHOTS_MAX });
         }
-        begun.insert(directory.to_owned(), name.cloned());
+        begun.insert(directory.to_owned(), BegunSnapshot { name: name.cloned(), counts });
         let directory = directory.to_owned();
         Ok(Place { snapshots: self, tenant: tenant.clone(), directory })
     }
@@ -285,6 +298,46 @@ impl Snapshots {
         if let Some(found) = found.filter(|found| Arc::ptr_eq(found, old)) {
             *found = Arc::new(new);
         }
+    }
+
+    /// Makes the automatic snapshots of a sandbox that is gone expire, so that they are deleted once nothing
+    /// uses them. Without the record of the expiry, [`Self::forsaken`] finds them after a restart.
+    pub(crate) fn expire_automatic(&self, tenant: &TenantId, incarnation: &str) {
+        let mut state = self.lock();
+        let own = state.tenants.get_mut(tenant).into_iter().flat_map(BTreeMap::values_mut);
+        for record in own {
+            let body = &record.body;
+            if body.is_automatic() && body.incarnation.as_deref() == Some(incarnation) {
+                Arc::make_mut(record).body.expires_at_ms = Some(0);
+            }
+        }
+    }
+
+    /// Makes a snapshot expire, so that it is deleted once nothing uses it.
+    pub(crate) fn expire(&self, tenant: &TenantId, id: &SnapshotId) {
+        let mut state = self.lock();
+        if let Some(record) = state.tenants.get_mut(tenant).and_then(|own| own.get_mut(id)) {
+            Arc::make_mut(record).body.expires_at_ms = Some(0);
+        }
+    }
+
+    /// The automatic snapshots of before `before_ms` whose sandbox this server does not have. It was
+    /// superseded, and the files that are kept of it may be those of a snapshot; or the last server was killed
+    /// before it had deleted them.
+    pub(crate) fn forsaken(
+        &self,
+        before_ms: i64,
+        has_sandbox: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<SnapshotRecord>> {
+        let mut all = self.all();
+        all.retain(|record| {
+            let body = &record.body;
+            let is_gone = |of: &String| !has_sandbox(of);
+            body.is_automatic()
+                && body.created_at_ms < before_ms
+                && body.incarnation.as_ref().is_some_and(is_gone)
+        });
+        all
     }
 
     /// Takes a snapshot out, so that no call finds it any more.

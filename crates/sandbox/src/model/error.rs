@@ -24,6 +24,12 @@ pub enum Error {
         /// Why, in words.
         reason: String,
     },
+    /// The sandbox stays on its node, because the object store takes too long for its last changes.
+    #[error(
+        "sandbox {0} stays on its node, and has run on: the object store has not taken its last changes while it \
+         stood still"
+    )]
+    NotDeparted(SandboxId),
     /// A sandbox with this id already exists.
     #[error("sandbox {0} exists")]
     SandboxExists(SandboxId),

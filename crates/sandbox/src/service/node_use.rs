@@ -2,6 +2,7 @@
 
 pub(crate) mod ownership;
 
+use crate::live::snapshots::push_watch::PushState;
 use crate::model::error::Error;
 use crate::model::ids::{OwnedId, SandboxId, TenantId};
 use crate::model::record::check_limits;
@@ -40,6 +41,18 @@ impl Service {
             used.memory_reserved_mib += record.body.limits.memory_mib;
         }
         used
+    }
+
+    /// Whether the disk is below its floor, so that nothing is created here.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.inner.space.check().is_err()
+    }
+
+    /// How the first snapshots of sandboxes of the class `store` get to the object store.
+    #[must_use]
+    pub fn pushes(&self) -> PushState {
+        self.inner.snapshot_store.pushes.state()
     }
 
     /// All sandboxes of this server, also those that are being created or removed.

@@ -8,6 +8,7 @@ mod first_pass;
 pub(super) mod layers;
 mod restore_stored;
 pub(super) mod schedule;
+mod store_clock;
 mod transfers;
 
 pub use files::{SnapshotChange, SnapshotDiff};
@@ -157,7 +158,10 @@ impl Inner {
         self.space.check()?;
         self.quotas.check(tenant)?;
         let name = random();
-        let _place = self.snapshots.reserve(tenant, &name, order.spec.name.as_ref())?;
+        let is_automatic =
+            order.trigger == Trigger::Schedule && entry.local().class == SandboxClass::Store;
+        let name_of = order.spec.name.as_ref();
+        let _place = self.snapshots.reserve(tenant, &name, name_of, !is_automatic)?;
         // What was copied before an error is in the trash.
         let taken = self.copy_held(entry, &name, &order).await;
         let taken = taken.inspect_err(|_| self.trash.notify_one())?;
@@ -520,18 +524,23 @@ fn check_spec(spec: &SnapshotSpec) -> Result<(), Error> {
     }
 }
 
-/// Deletes snapshots whose lifetime has passed. Runs until the server stops.
+/// Deletes snapshots whose lifetime has passed, and those that a sandbox has left here. Runs until the server
+/// stops.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let kept = inner.config.fleet.unwrap_or_default().superseded_keep;
+    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
     loop {
         ticks.tick().await;
         inner.snapshots.disks.expire();
         let now = now_ms();
-        for record in inner.snapshots.all() {
-            if record.body.expires_at_ms.is_none_or(|at| at > now) {
-                continue;
-            }
+        let has_sandbox = |name: &str| inner.registry.named(name).is_some();
+        let mut over = inner.snapshots.forsaken(now.saturating_sub(kept_ms), has_sandbox);
+        let expired =
+            |record: &Arc<SnapshotRecord>| record.body.expires_at_ms.is_some_and(|at| at <= now);
+        over.extend(inner.snapshots.all().into_iter().filter(expired));
+        for record in over {
             match inner.remove_snapshot(&record.tenant, &record.id).await {
                 // Retried at the next look.
                 Ok(_) | Err(Error::SnapshotInUse(_) | Error::NoSnapshot(_)) => {}

@@ -2,7 +2,9 @@
 //! that injects faults.
 
 use isolet_kit::s3::{BUCKET, Fault, FaultyProxy, S3Server};
-use isolet_kit::{Http, LONG, Options, SOON, Sandbox, Server, Value, json, process, wait_until};
+use isolet_kit::{
+    Http, LONG, Options, SOON, Sandbox, Server, Value, WallClock, json, process, wait_until,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -306,6 +308,50 @@ fn a_server_killed_during_a_push_leaves_nothing_visible_and_continues() {
     remove_all(&server);
     sandbox.delete();
     server.healthy();
+}
+
+/// A clock that was 25 hours ahead made the pack of a push that ran an old one that nobody needs. It was
+/// deleted, and the push was acknowledged.
+/// Promises: SS4.
+#[test]
+fn a_prune_with_a_wrong_clock_deletes_nothing_of_a_push_that_runs() {
+    let store = Store::s3();
+    let mut server = store.server();
+    let sandbox = server.sandbox();
+    sandbox.says("head -c 3M /dev/urandom >/workspace/noise");
+    let sum = sandbox.says("sha256sum /workspace/noise");
+    let id = take(&sandbox, "noise");
+    server.stop();
+    // Its pack is in the store, and in no index yet.
+    server.launch_with("ISOLET_FAILPOINTS", "push.packed=delay(10000)");
+    server.wait_until_ready();
+    let pushing = std::thread::spawn({
+        let http = server.http();
+        let id = id.clone();
+        move || push(&http, &id)
+    });
+    let (s3, _) = store.s3.as_ref().expect("it is in S3");
+    let packs = || s3.keys().iter().filter(|key| key.contains("/packs/")).count();
+    wait_until("its pack is sent", LONG, || (packs() > 0).then_some(()));
+    let clock = WallClock::new(store.folder.path());
+    clock.step(25 * 3600);
+    let mut prune = server.program();
+    prune.args(["store", "prune", "--json"]).envs(clock.variables());
+    let prune =
+        prune.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", SECRET).output();
+    let prune = prune.expect("isolet starts");
+    assert!(prune.status.success(), "{}", String::from_utf8_lossy(&prune.stderr));
+    let pruned: Value = serde_json::from_slice(&prune.stdout).expect("JSON");
+    assert_eq!(pruned["deleted_packs"], 0, "{pruned}");
+    pushing.join().expect("it is pushed");
+    server.stop();
+    server.launch();
+    remove_all(&server);
+    pull(&server.http(), &id);
+    let copy = server.sandbox_with(&json!({"snapshot": id}));
+    assert_eq!(copy.says("sha256sum /workspace/noise"), sum);
+    copy.delete();
+    remove_all(&server);
 }
 
 /// Promises: SS3.

@@ -1,39 +1,30 @@
 //! The wall clock steps: what the server measures continues, what it promises by date follows the
 //! clock.
 
-use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, wait_until};
-use std::path::PathBuf;
-use std::process::Command;
+use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, WallClock, json, wait_until};
 use tempfile::TempDir;
 
 /// A server whose wall clock can step, independently of the machine's clock.
 struct Stepped {
     server: Server,
-    folder: TempDir,
+    clock: WallClock,
+    _folder: TempDir,
 }
 
 impl Stepped {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a directory");
-        let library = folder.path().join("wall.so");
-        let shift = folder.path().join("shift");
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/faults/wall_clock.c");
-        let mut compiler = Command::new("cc");
-        let built = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-        assert!(built.expect("cc runs").success());
-        std::fs::write(&shift, "0").expect("writes");
-        let text = |path: PathBuf| path.to_str().expect("UTF-8").to_owned();
-        let options = Options::new()
-            .env("LD_PRELOAD", &text(library))
-            .env("WALL_CLOCK_SHIFT", &text(shift))
-            .config("sleep_after_s = 600\nsession_idle_s = 2");
-        Self { server: options.start(), folder }
+        let clock = WallClock::new(folder.path());
+        let mut options = Options::new();
+        for (name, value) in clock.variables() {
+            options = options.env(name, value);
+        }
+        let options = options.config("sleep_after_s = 600\nsession_idle_s = 2");
+        Self { server: options.start(), clock, _folder: folder }
     }
 
     fn step(&self, seconds: i64) {
-        // One write of constant length, so that a reader sees the old number or the new one.
-        let text = format!("{seconds:<20}");
-        std::fs::write(self.folder.path().join("shift"), text).expect("writes");
+        self.clock.step(seconds);
     }
 }
 

@@ -308,3 +308,58 @@ fn an_id_is_free_after_a_deletion_that_the_last_server_did_not_finish() {
     assert_eq!(fleet.owner("box"), None);
     drop(fleet.create_of_class_on("a", "box", "store"));
 }
+
+/// The snapshots that node `a` has of the tenant, and their directories.
+fn snapshots_on_a(fleet: &LocalFleet) -> (usize, usize) {
+    let list = fleet.node("a").http().get("/v1/snapshots").expect(200).json();
+    let count = list["snapshots"].as_array().expect("a list").len();
+    let folder = fleet.node("a").server.data().join("snapshots");
+    let names = std::fs::read_dir(folder).expect("a directory").flatten();
+    let own = names.filter(|one| one.file_name() != "staging" && one.file_name() != "layers");
+    (count, own.count())
+}
+
+/// Creates and deletes sandboxes on node `a` that get their first snapshot in between, or do not wait for it.
+fn live_briefly(fleet: &LocalFleet, count: usize) {
+    let http = fleet.node("a").http();
+    for number in 0..count {
+        let id = format!("brief{number}");
+        let spec = json!({"id": id, "memory_mib": 64, "class": "store"});
+        http.post("/v1/sandboxes", &spec).expect(201);
+        if number % 2 == 0 {
+            wait_until("it has a snapshot", LONG, || (snapshots_on_a(fleet).0 > 0).then_some(()));
+        }
+        http.delete(&format!("/v1/sandboxes/{id}")).expect(200);
+    }
+    wait_until("no snapshot is left", LONG, || (snapshots_on_a(fleet) == (0, 0)).then_some(()));
+}
+
+/// Each sandbox left a snapshot on its node. After 1,000 of a tenant, further sandboxes were created and never
+/// pushed.
+/// Promises: FL53.
+#[test]
+fn sandboxes_that_live_briefly_leave_no_snapshots_on_their_node() {
+    let fleet = fleet();
+    let cordons = fleet.only_on("a");
+    live_briefly(&fleet, 6);
+    // One that leaves takes them along too.
+    let made = fleet.create_stored("a", "moved");
+    drop(cordons);
+    wait_until("it is moved", LONG, || {
+        let reply = made.http.post(&made.path("/move"), &json!({"node": "b"}));
+        (reply.status == 200).then_some(())
+    });
+    wait_until("no snapshot is left", LONG, || (snapshots_on_a(&fleet) == (0, 0)).then_some(()));
+}
+
+/// Promises: FL53.
+#[test]
+#[ignore = "takes minutes: make fleet-soak"]
+fn soak_fleet_1100_short_lives_leave_room_for_the_next_one() {
+    let fleet = fleet();
+    let cordons = fleet.only_on("a");
+    live_briefly(&fleet, 1100);
+    let last = fleet.create_of_class_on("a", "last", "store");
+    wait_until("it is pushed", SOON, || (last.info()["durable"] == true).then_some(()));
+    drop(cordons);
+}

@@ -2,12 +2,14 @@
 //!
 //! Each fault happens [`ROUNDS`] times here; `soak` has them more often.
 
+mod clocks;
 mod departures;
 mod durable;
 mod etcd_faults;
 mod images;
 mod moves;
 mod node_kills;
+mod other_fleet;
 mod partitions;
 mod placement;
 mod requests;

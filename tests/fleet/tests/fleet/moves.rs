@@ -294,3 +294,34 @@ fn a_move_does_not_begin_the_lifetime_of_a_paused_sandbox() {
         assert_eq!((&now["state"], &now["expires_at_ms"]), (&json!(state), &Value::Null), "{now}");
     }
 }
+
+/// A store that did not answer kept a sandbox frozen for minutes while its last changes were pushed.
+/// Promises: FL55.
+#[test]
+fn a_sandbox_does_not_stand_still_for_an_object_store_that_hangs() {
+    let mut fleet = fleet(0);
+    let made = fleet.create_of_class_on("a", "box", "node");
+    made.says("echo kept >/workspace/file");
+    let server = &mut fleet.node_mut("a").server;
+    server.stop();
+    // The first push, while it runs, ends; the second one, while it stands still, hangs.
+    let points = "push.uploaded=2*delay(600000);depart.standing=delay(1000)";
+    server.launch_with("ISOLET_FAILPOINTS", points);
+    server.wait_until_ready();
+    let moving = fleet.move_in_background("b", "box", "c");
+    let refused = moving.join().expect("no panic").expect("an answer").expect(503);
+    assert_eq!(refused.error(), "not_moved", "{}", refused.text());
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(made.says("cat /workspace/file"), "kept\n");
+    assert_eq!(fleet.owner("box").as_deref(), Some("a"));
+    // The push that hangs ends with its server.
+    let server = &mut fleet.node_mut("a").server;
+    server.kill();
+    server.launch();
+    let moved = wait_until("it is moved", LONG, || {
+        let reply = made.http.post(&made.path("/move"), &json!({"node": "c"}));
+        (reply.status == 200).then(|| reply.json())
+    });
+    assert_eq!(moved["node"], "c", "{moved}");
+    assert_eq!(fleet.node("b").sandbox("box").says("cat /workspace/file"), "kept\n");
+}

@@ -31,6 +31,30 @@ fn a_lost_machine_is_replaced_and_its_copy_ends_when_it_returns() {
     }
 }
 
+/// Nothing knew any more of snapshots that the store had not deleted when it was asked.
+/// Promises: FL51.
+#[test]
+fn snapshots_of_a_sandbox_that_is_deleted_while_the_store_fails_are_deleted_later() {
+    let fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    let fails = fleet.node("a").fail_store(StoreFailure::Refuses);
+    made.http.delete(&made.path("")).expect(200);
+    let discarded = || fleet.etcd().keys("isolet/discarded/");
+    wait_until("its id is free, and its snapshots are listed", LONG, || {
+        (fleet.owner("box").is_none() && !discarded().is_empty()).then_some(())
+    });
+    wait_until("the node has given up", LONG, || {
+        let log = fleet.node("a").server.log();
+        log.contains("not deleted from the store yet").then_some(())
+    });
+    drop(fails);
+    wait_until("no snapshot is left", LONG, || {
+        let list = fleet.node("b").http().get("/v1/store/snapshots").expect(200).json();
+        list["snapshots"].as_array().expect("a list").is_empty().then_some(())
+    });
+    wait_until("nothing is listed any more", LONG, || discarded().is_empty().then_some(()));
+}
+
 /// Promises: FL20, FL21.
 #[test]
 fn an_object_store_that_fails_delays_pushes_and_restores_and_loses_nothing() {

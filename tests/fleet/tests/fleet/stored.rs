@@ -7,6 +7,7 @@ use isolet_fleet_tests::{FleetOptions, LocalFleet, ObjectStore};
 use isolet_kit::s3::{self, BUCKET};
 use isolet_kit::{LONG, Sandbox, Value, json, wait_until};
 use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 fn fleet() -> LocalFleet {
     LocalFleet::with(&FleetOptions { has_store: true, ..FleetOptions::default() })
@@ -40,6 +41,13 @@ fn delete_last_snapshot(fleet: &LocalFleet, id: &str) {
     http.delete(&format!("/v1/snapshots/{}", last["id"].as_str().expect("an id"))).expect(200);
 }
 
+/// The snapshots of the tenant in the object store.
+fn stored(fleet: &LocalFleet) -> Vec<String> {
+    let list = fleet.node("b").http().get("/v1/store/snapshots").expect(200).json();
+    let all = list["snapshots"].as_array().expect("a list").iter();
+    all.map(|one| one["id"].as_str().expect("an id").to_owned()).collect()
+}
+
 /// Kills a server, and starts it with failpoints. It may reach one before anybody sees it answer.
 fn relaunch_failing(fleet: &mut LocalFleet, name: &str, points: &str) {
     let server = &mut fleet.node_mut(name).server;
@@ -48,10 +56,12 @@ fn relaunch_failing(fleet: &mut LocalFleet, name: &str, points: &str) {
     server.answers_or_ends();
 }
 
-/// Promises: FL35.
+/// Promises: FL35, FL50.
 #[test]
 fn the_lifetime_of_a_sandbox_ends_while_only_the_store_has_it() {
     let fleet = fleet();
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_millis();
+    let begun_ms = now_ms();
     let [ends, copied, longer, deleted] =
         ["ends", "copied", "longer", "deleted"].map(|id| fleet.create_stored("a", id));
     for sandbox in [&ends, &copied, &longer, &deleted] {
@@ -64,6 +74,7 @@ fn the_lifetime_of_a_sandbox_ends_while_only_the_store_has_it() {
         let change = json!({"ttl_s": 40, "snapshot_on_destroy": sandbox.id == "copied"});
         sandbox.http.patch(&sandbox.path(""), &change).expect(200);
     }
+    let last_of_ends = ends.info()["last_pushed_snapshot"].as_str().expect("an id").to_owned();
     longer.http.patch(&longer.path(""), &json!({"ttl_s": 4000})).expect(200);
     store_away(&fleet, &[&ends, &copied, &longer, &deleted]);
     assert_eq!(usage(&fleet), (0, 0.0), "no node has them, and none was deleted");
@@ -82,6 +93,21 @@ fn the_lifetime_of_a_sandbox_ends_while_only_the_store_has_it() {
     });
     assert!(written, "the audit log has it");
     delete_last_snapshot(&fleet, "copied");
+    // Nobody has deleted it: its snapshots stay for a day more.
+    let discarded = || fleet.etcd().keys("isolet/discarded/");
+    let of_ends = wait_until("only what may not be deleted yet is left", LONG, || {
+        let [one]: [String; 1] = discarded().try_into().ok()?;
+        Some(one)
+    });
+    let parts: Vec<&str> = of_ends.split('/').collect();
+    let not_before: u128 = parts[2].parse().expect("a time");
+    assert!(parts[4] == "ends" && not_before >= begun_ms + 24 * 3_600_000, "{of_ends}");
+    assert!(stored(&fleet).contains(&last_of_ends), "{:?}", stored(&fleet));
+    let list = fleet.etcd().etcdctl(&["get", "--print-value-only", &of_ends]);
+    fleet.etcd().etcdctl(&["put", &of_ends.replace(parts[2], &format!("{:019}", 1)), list.trim()]);
+    fleet.etcd().etcdctl(&["del", &of_ends]);
+    wait_until("a day is over", LONG, || discarded().is_empty().then_some(()));
+    assert!(!stored(&fleet).contains(&last_of_ends));
     // What has time left is as it was, and nothing is listed by its end once it runs again.
     let ending = || fleet.etcd().keys("isolet/ending/");
     assert_eq!(ending().len(), 1, "{:?}", ending());

@@ -323,6 +323,14 @@ impl Fleet for TestNode {
         lock(&self.settled).push((tenant.clone(), sandbox.clone()));
     }
 
+    fn give_up<'a>(&'a self, tenant: &'a TenantId, sandbox: &'a SandboxId) -> FleetFuture<'a, ()> {
+        Box::pin(async move {
+            let key = (tenant.clone(), sandbox.clone());
+            lock(&self.directory.owners).remove(&key);
+            lock(&self.directory.next).take();
+        })
+    }
+
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
         let key = (tenant.clone(), sandbox.clone());
         let mut known = lock(&self.known);

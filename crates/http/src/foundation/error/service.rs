@@ -8,6 +8,8 @@ use isolet_sandbox::{BadInput, Error};
 /// When to retry a request for a suspended sandbox, in seconds: about the time in which a node
 /// renews its lease.
 const SUSPENDED_RETRY_S: u64 = 3;
+/// When to move a sandbox again for which the object store took too long, in seconds.
+const NOT_DEPARTED_RETRY_S: u64 = 10;
 /// When to retry a request for a sandbox that has just left its node, in seconds.
 const DEPARTED_RETRY_S: u64 = 1;
 
@@ -34,6 +36,7 @@ impl From<Error> for ApiError {
                 match other {
                     Error::Suspended { .. } => error.retry_after(SUSPENDED_RETRY_S),
                     Error::Departed(_) => error.retry_after(DEPARTED_RETRY_S),
+                    Error::NotDeparted(_) => error.retry_after(NOT_DEPARTED_RETRY_S),
                     _ => error,
                 }
             }
@@ -54,6 +57,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::NotMovable { .. } => {
             (S::UNPROCESSABLE_ENTITY, "not_movable", "nothing was changed; it stays on its node")
         }
+        Error::NotDeparted(_) => (
+            S::SERVICE_UNAVAILABLE,
+            "not_moved",
+            "nothing is lost; check the object store, and move it again",
+        ),
         Error::SandboxExists(_) => {
             (S::CONFLICT, "sandbox_exists", "use it, delete it, or choose another id")
         }
@@ -330,6 +338,7 @@ mod tests {
             (Error::Suspended { id: id.clone(), reason: "lease".into() }, 503, "suspended"),
             (Error::Departed(id.clone()), 503, "owner_moved"),
             (Error::NotMovable { id: id.clone(), reason: "a".into() }, 422, "not_movable"),
+            (Error::NotDeparted(id.clone()), 503, "not_moved"),
             (Error::NoClass { class: "store", lack: "a fleet" }, 422, "class_unavailable"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (

@@ -3,7 +3,7 @@
 use crate::fleet::Placement;
 use crate::foundation::lost::{LostFields, LostStateView};
 use isolet_sandbox::{
-    EndedSandbox, Lost, RecoveredSandbox, RestoredFrom, SandboxInfo, Traffic, Usage,
+    EndedSandbox, Lost, RecoveredSandbox, RestoredFrom, SandboxClass, SandboxInfo, Traffic, Usage,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -68,6 +68,11 @@ pub(crate) struct SandboxView {
     snapshot_on_destroy: bool,
     /// `node`, or `store` if another node of the fleet may take the sandbox over.
     class: &'static str,
+    /// Of the class `store`: whether another node can restore it. `false` from its creation until its first
+    /// snapshot is in the object store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    durable: Option<bool>,
     /// Of the class `store`: the newest snapshot in the object store from which another node can
     /// restore it. Absent until there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -293,6 +298,7 @@ impl From<SandboxInfo> for SandboxView {
             snapshot_every_s: info.snapshots.every_s,
             keep: info.snapshots.keep,
             snapshot_on_destroy: info.snapshots.on_destroy,
+            durable: (info.class == SandboxClass::Store).then_some(info.pushed.is_some()),
             last_pushed_at_ms: info.pushed.as_ref().map(|pushed| pushed.pushed_at_ms),
             last_pushed_snapshot: info.pushed.map(|pushed| pushed.id.into()),
             restored_from: info.restored_from.map(RestoredFromView::from),

@@ -144,6 +144,7 @@ impl Driver {
         // The order matters: the id is free before any client learns that the sandbox is gone, and
         // the client that asked for the deletion receives the full answer.
         self.inner.registry.remove(&self.entry);
+        self.leave_no_snapshots();
         if let Some(answer) = answer.take() {
             let _ = answer.send(Ok(ended.clone()));
         }
@@ -151,6 +152,14 @@ impl Driver {
         // Unacknowledged data can keep the namespace alive for a while.
         if let Err(error) = self.inner.egress.release(&self.entry).await {
             info!(sandbox = %self.entry.id, %error, "veth pair could not be released; it ends with its namespace");
+        }
+    }
+
+    /// Has the automatic snapshots of a sandbox that is gone deleted. The files that are kept of a superseded
+    /// one may be those of a snapshot, so they stay as long.
+    fn leave_no_snapshots(&self) {
+        if self.record.body.superseded.is_none() {
+            self.inner.snapshots.expire_automatic(&self.entry.tenant, &self.entry.name);
         }
     }
 
@@ -164,6 +173,7 @@ impl Driver {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "destroyed, but the record remains");
         self.record.state = State::Destroyed;
         self.inner.registry.remove(&self.entry);
+        self.leave_no_snapshots();
         if let Some(answer) = answer {
             let _ = answer.send(Err(error.clone()));
         }

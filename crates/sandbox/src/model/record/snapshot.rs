@@ -10,7 +10,7 @@ use crate::model::record::{RecordBody, is_internal_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Maximum number of snapshots of one tenant.
+/// Maximum number of snapshots of one tenant, without automatic ones.
 pub const SNAPSHOTS_MAX: usize = 1000;
 /// Maximum number of sandboxes that one fork creates.
 pub const FORKS_MAX: usize = 100;
@@ -133,6 +133,13 @@ pub(crate) struct SnapshotSession {
 }
 
 impl SnapshotBody {
+    /// Whether the server took it on its own account, of a sandbox of the class `store`: it belongs to the
+    /// sandbox, does not count for the tenant and is deleted with the sandbox. There are at most as many of
+    /// one sandbox as it keeps.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.trigger == Trigger::Schedule && self.identity.is_some()
+    }
+
     /// Makes the sessions that belong to the sandbox alone part of the others, to restore it.
     pub(crate) fn join_sessions(&mut self) {
         self.sessions.append(&mut self.own_sessions);

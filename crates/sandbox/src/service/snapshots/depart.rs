@@ -2,7 +2,7 @@
 //!
 //! 1. A snapshot of the sandbox, as it is, is pushed to the object store and recorded in the fleet.
 //!    While that takes long, the sandbox runs on; what it has changed in between is pushed while it stands
-//!    still.
+//!    still, for [`STANDING_MAX`] at most: then it runs on, and stays.
 //! 2. While it stands still, its removal is recorded on this server, then in the fleet that the
 //!    snapshot has everything. From then on it cannot run here again.
 //! 3. Its processes, files, record and the local copy of the snapshot are removed.
@@ -14,7 +14,7 @@
 use super::SnapshotOrder;
 use super::schedule::newest;
 use crate::live::entry::SandboxEntry;
-use crate::live::failpoint::pass;
+use crate::live::failpoint::{self, pass};
 use crate::live::inner::Inner;
 use crate::live::registry::Absence;
 use crate::model::command::{DriverCommand, ResumedFor};
@@ -35,13 +35,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 /// The time between two looks for sandboxes that have slept for long.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How many are evicted at the same time.
 const AT_ONCE: usize = 2;
+/// How long a sandbox stands still while its last changes are pushed. Then it runs on, and stays: the object
+/// store does not answer, or the changes are too many to stand still for them.
+const STANDING_MAX: Duration = Duration::from_secs(10);
 /// The pause after an eviction that failed.
 const RETRY: Duration = Duration::from_secs(30);
 /// Maximum number of evictions that wait for the driver of the fleet's protocol. The sweep of the
@@ -54,8 +57,8 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::NoSandbox`], [`Error::NotMovable`], [`Error::NoStore`], [`Error::Failed`],
-    /// [`Error::Unreachable`], [`Error::NotRecorded`], [`Error::Transfer`] and errors of a snapshot.
-    /// The sandbox continues then. [`Error::TooLate`]: its removal continues.
+    /// [`Error::Unreachable`], [`Error::NotRecorded`], [`Error::Transfer`], [`Error::NotDeparted`] and errors
+    /// of a snapshot. The sandbox continues then. [`Error::TooLate`]: its removal continues.
     pub async fn depart(
         &self,
         tenant: &TenantId,
@@ -279,6 +282,8 @@ impl Inner {
             let is_kept = departed.as_ref().is_ok_and(|departed| departed.snapshot == snapshot);
             match self.remove_snapshot(&entry.tenant, &snapshot).await {
                 Ok(_) | Err(Error::NoSnapshot(_)) => {}
+                // Its push has not ended.
+                Err(Error::SnapshotInUse(_)) => self.snapshots.expire(&entry.tenant, &snapshot),
                 Err(error) => {
                     warn!(sandbox = %entry.id, %snapshot, %error, "a snapshot of a sandbox that has left stays here");
                 }
@@ -316,7 +321,9 @@ impl Inner {
                 taken.push(record.id.clone());
                 let late = || Error::TooLate("copying the files");
                 let standing = standing.ok_or_else(late)?;
-                self.push_now(entry, &record.id).await?;
+                let pushed = timeout(standing_max(), self.push_now(entry, &record.id)).await;
+                // The end of `standing` lets it run on.
+                pushed.map_err(|_| Error::NotDeparted(entry.id.clone()))??;
                 (record.id, standing)
             }
         };
@@ -391,6 +398,10 @@ impl Inner {
         transfer.ended().await?;
         Ok(())
     }
+}
+
+fn standing_max() -> Duration {
+    failpoint::limit("depart.standing", STANDING_MAX)
 }
 
 /// The order of a snapshot with which a sandbox leaves.
@@ -489,6 +500,12 @@ fn look(
 /// Returns the internal name, and whether the sandbox has left.
 async fn evict(inner: Arc<Inner>, entry: Arc<SandboxEntry>) -> (String, bool) {
     let name = entry.name.clone();
+    // The end of its lifetime is a time of day that other servers then go by.
+    let ends = entry.view().record.body.expires_at_ms.is_some();
+    if ends && let Err(reason) = inner.check_clock().await {
+        warn!(sandbox = %entry.id, tenant = %entry.tenant, reason, "not evicted; it is tried again");
+        return (name, false);
+    }
     match inner.depart(&entry, Departure::Evicted).await {
         Ok(departed) => {
             if let Some(report) = inner.ownership.evictions.get() {

@@ -11,6 +11,7 @@ use crate::live::launch_queue::permits::not_recorded;
 use crate::model::clock::now_ms;
 use crate::model::command::DriverCommand;
 use crate::model::error::Error;
+use crate::model::events::EventKind;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::info::Trigger;
 use crate::model::info::class::SandboxClass;
@@ -36,7 +37,79 @@ const RETRY: Duration = Duration::from_secs(5);
 struct PushEnd {
     /// The internal name of the sandbox.
     name: String,
-    failed: bool,
+    failure: Option<PushFailure>,
+}
+
+/// Why a push has to be tried again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PushFailure {
+    /// The object store or the fleet failed, for every sandbox alike.
+    OfStore,
+    /// The snapshot cannot be pushed as it is, for example because its records are too large.
+    OfSnapshot,
+}
+
+/// A snapshot to push.
+struct DuePush {
+    /// The internal name of its sandbox.
+    name: String,
+    snapshot: Arc<SnapshotRecord>,
+    /// Whether its sandbox has none in the store.
+    is_first: bool,
+}
+
+/// Sandboxes without a snapshot in the object store, by their internal names.
+#[derive(Default)]
+struct FirstPushes {
+    /// Since when a snapshot of them waits.
+    since: HashMap<String, Instant>,
+    /// Those whose first push has failed, as their events have said.
+    reported: HashSet<String>,
+    /// Those whose snapshot cannot be pushed as it is.
+    of_snapshot: HashSet<String>,
+}
+
+impl FirstPushes {
+    /// Brings the list up to date, and says how many sandboxes have none.
+    fn look(&mut self, inner: &Inner, due: &[DuePush]) {
+        let waiting: HashSet<&String> =
+            due.iter().filter(|one| one.is_first).map(|one| &one.name).collect();
+        self.since.retain(|name, _| waiting.contains(name));
+        self.reported.retain(|name| waiting.contains(name));
+        self.of_snapshot.retain(|name| waiting.contains(name));
+        for &name in &waiting {
+            self.since.entry(name.clone()).or_insert_with(Instant::now);
+        }
+        let counts = |(name, _): &(&String, &Instant)| !self.of_snapshot.contains(*name);
+        let oldest = self.since.iter().filter(counts).map(|(_, at)| *at).min();
+        let is_not_durable = |entry: &Arc<SandboxEntry>| {
+            let view = entry.view();
+            let body = &view.record.body;
+            let is_store = body.class == SandboxClass::Store && body.pushed.is_none();
+            is_store && view.record.state.visible()
+        };
+        let count = inner.registry.all().iter().filter(|entry| is_not_durable(entry)).count();
+        inner.snapshot_store.pushes.saw(count, oldest);
+    }
+
+    /// Remembers the end of a push. The first failure of a first push is an event of its sandbox.
+    fn ended(&mut self, inner: &Inner, end: &PushEnd) {
+        match end.failure {
+            None => return,
+            Some(PushFailure::OfSnapshot) => _ = self.of_snapshot.insert(end.name.clone()),
+            Some(PushFailure::OfStore) => {}
+        }
+        if self.since.contains_key(&end.name)
+            && self.reported.insert(end.name.clone())
+            && let Some(entry) = inner.registry.named(&end.name)
+        {
+            let trigger = Trigger::Schedule;
+            let cause = "no snapshot of it is in the object store yet, so no other node can restore it; \
+                         the server keeps trying";
+            let cause = cause.to_owned();
+            inner.events.emit(&entry, EventKind::SnapshotFailed { trigger, cause });
+        }
+    }
 }
 
 /// Pushes the newest scheduled snapshot of each sandbox of the class `store`. Runs until the server
@@ -51,6 +124,7 @@ pub(in crate::service) async fn keep(inner: Arc<Inner>) {
     let mut tasks: JoinSet<PushEnd> = JoinSet::new();
     let mut running: HashSet<String> = HashSet::new();
     let mut failed: HashMap<String, Instant> = HashMap::new();
+    let mut first = FirstPushes::default();
     loop {
         ticks.tick().await;
         failed.retain(|_, at| at.elapsed() < RETRY);
@@ -58,7 +132,8 @@ pub(in crate::service) async fn keep(inner: Arc<Inner>) {
             match done {
                 Ok(end) => {
                     running.remove(&end.name);
-                    if end.failed {
+                    first.ended(&inner, &end);
+                    if end.failure.is_some() {
                         failed.insert(end.name, Instant::now());
                     }
                 }
@@ -67,26 +142,28 @@ pub(in crate::service) async fn keep(inner: Arc<Inner>) {
                 Err(_) => {}
             }
         }
-        for snapshot in due(&inner) {
+        let due = due(&inner);
+        first.look(&inner, &due);
+        for DuePush { name, snapshot, .. } in due {
             if tasks.len() >= AT_ONCE {
                 break;
             }
-            let Some(name) = snapshot.body.incarnation.clone() else { continue };
             if running.contains(&name) || failed.contains_key(&name) {
                 continue;
             }
             running.insert(name.clone());
             let inner = Arc::clone(&inner);
             tasks.spawn(async move {
-                let failed = push(&inner, &snapshot).await;
-                PushEnd { name, failed }
+                let failure = push(&inner, &snapshot).await;
+                PushEnd { name, failure }
             });
         }
     }
 }
 
-/// The snapshots to push, the oldest first: of each sandbox the newest scheduled one.
-fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
+/// The snapshots to push: of each sandbox the newest scheduled one. Those of sandboxes that have none in the
+/// store come first, and the oldest first among them.
+fn due(inner: &Inner) -> Vec<DuePush> {
     if inner.ownership.records.get().is_none() {
         return Vec::new();
     }
@@ -105,30 +182,58 @@ fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
             continue;
         };
         let is_newer = |known: &Arc<SnapshotRecord>| body.created_at_ms > known.body.created_at_ms;
-        if body.trigger == Trigger::Schedule
-            && body.identity.is_some()
-            && newest.get(of).is_none_or(is_newer)
-        {
+        if body.is_automatic() && newest.get(of).is_none_or(is_newer) {
             newest.insert(of.clone(), one);
         }
     }
-    let mut due: Vec<_> = newest.into_iter().collect();
-    due.retain(|(of, snapshot)| {
-        let pushed = sandboxes.get(of).and_then(Option::as_ref);
-        pushed.is_none_or(|pushed| pushed.created_at_ms < snapshot.body.created_at_ms)
-    });
-    due.sort_by_key(|(_, snapshot)| snapshot.body.created_at_ms);
-    due.into_iter().map(|(_, snapshot)| snapshot).collect()
+    let mut due: Vec<DuePush> = newest
+        .into_iter()
+        .filter_map(|(name, snapshot)| {
+            let pushed = sandboxes.get(&name).and_then(Option::as_ref);
+            let is_older =
+                |pushed: &PushedSnapshot| pushed.created_at_ms < snapshot.body.created_at_ms;
+            let is_first = pushed.is_none();
+            (is_first || pushed.is_some_and(is_older)).then_some(DuePush {
+                name,
+                snapshot,
+                is_first,
+            })
+        })
+        .collect();
+    due.sort_by_key(|one| (!one.is_first, one.snapshot.body.created_at_ms));
+    due
 }
 
-/// Returns whether it has to be tried again.
-async fn push(inner: &Arc<Inner>, snapshot: &SnapshotRecord) -> bool {
-    let pushed = async {
-        let mut transfer = inner.start_push(&snapshot.tenant, &snapshot.id)?;
-        transfer.ended().await
+/// Whether a push failed for a reason that another snapshot does not share.
+fn is_of_snapshot(error: &Error) -> bool {
+    use isolet_repository::Error as Reason;
+    let is_own = |reason: &Reason| {
+        matches!(reason, Reason::TooLarge { .. } | Reason::File { .. } | Reason::Refused(_))
     };
-    match pushed.await {
-        Ok(_) => {
+    matches!(error, Error::Transfer { reason, .. } if is_own(reason))
+}
+
+/// Pushes a snapshot, and watches it advance.
+async fn push_watched(inner: &Arc<Inner>, snapshot: &SnapshotRecord) -> Result<(), Error> {
+    let mut transfer = inner.start_push(&snapshot.tenant, &snapshot.id)?;
+    let mut progress = transfer.progress.clone();
+    let advances = async {
+        while progress.changed().await.is_ok() {
+            inner.snapshot_store.pushes.advanced();
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = transfer.ended() => ended.map(drop),
+        () = advances => Ok(()),
+    }
+}
+
+/// Returns why it has to be tried again; `None`: it need not be.
+async fn push(inner: &Arc<Inner>, snapshot: &SnapshotRecord) -> Option<PushFailure> {
+    match push_watched(inner, snapshot).await {
+        Ok(()) => {
+            inner.snapshot_store.pushes.advanced();
             let found = inner.registry.find(&snapshot.tenant, &snapshot.body.sandbox);
             let of_sandbox = |entry: &Arc<SandboxEntry>| {
                 snapshot.body.incarnation.as_ref() == Some(&entry.name) && entry.state().visible()
@@ -137,14 +242,18 @@ async fn push(inner: &Arc<Inner>, snapshot: &SnapshotRecord) -> bool {
                 // It was deleted during the push, and its other snapshots with it.
                 inner.discard_stored(&snapshot.tenant, &snapshot.id).await;
             }
-            false
+            None
         }
         // A newer one has replaced it in the meantime.
-        Err(Error::NoSnapshot(_)) => false,
+        Err(Error::NoSnapshot(_)) => None,
         Err(error) => {
             let sandbox = &snapshot.body.sandbox;
             warn!(%sandbox, tenant = %snapshot.tenant, %error, "its snapshot is not in the store yet; it is tried again");
-            true
+            Some(if is_of_snapshot(&error) {
+                PushFailure::OfSnapshot
+            } else {
+                PushFailure::OfStore
+            })
         }
     }
 }
@@ -156,9 +265,7 @@ impl Service {
     pub fn scheduled_snapshots(&self, sandbox: &LocalSandbox) -> Vec<SnapshotId> {
         let mut all = self.inner.snapshots.of(&sandbox.tenant);
         all.retain(|one| {
-            one.body.trigger == Trigger::Schedule
-                && one.body.identity.is_some()
-                && one.body.incarnation.as_ref() == Some(&sandbox.name)
+            one.body.is_automatic() && one.body.incarnation.as_ref() == Some(&sandbox.name)
         });
         all.into_iter().map(|one| one.id.clone()).collect()
     }

@@ -55,10 +55,9 @@ impl Inner {
     ) -> Result<RestoredFrom, Error> {
         pass("restore_stored.begun").await?;
         let snapshot = &stored.snapshot.id;
-        // One that this server has anyway.
+        // One that this server has anyway, unless it is just being deleted.
         let here = self.snapshots.find(tenant, snapshot).is_ok_and(|found| found.id == *snapshot);
-        if here {
-            let mut from = self.pin_snapshot(tenant, snapshot)?;
+        if here && let Ok(mut from) = self.pin_snapshot(tenant, snapshot) {
             let mut record = SnapshotRecord::clone(&from.record);
             record.body.join_sessions();
             from.record = Arc::new(record);
@@ -93,6 +92,17 @@ impl Inner {
     ) -> Result<RestoredFrom, Error> {
         let tenant = from.record.tenant.clone();
         let (body, restored) = restored_record(id, &from, stored)?;
+        // Its end deletes it for good, also from the store.
+        if !body.pause_on_expiry
+            && body.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms())
+            && let Err(reason) = self.check_clock().await
+        {
+            return Err(Error::Transfer {
+                id: stored.snapshot.id.to_string(),
+                what: "restored",
+                reason: isolet_repository::Error::Refused(reason),
+            });
+        }
         self.egress.check(&body.network).await?;
         self.layers_there(&body)?;
         // Not earlier: until then, a request that was on its way to it must not create an empty one.

@@ -170,7 +170,10 @@ async fn take(inner: Arc<Inner>, entry: Arc<SandboxEntry>, keep: u32) -> String 
     };
     let taken = matches!(kind, EventKind::SnapshotTaken { .. });
     inner.events.emit(&entry, kind);
-    if taken {
+    if !entry.state().visible() {
+        // It was deleted while its files were copied.
+        inner.snapshots.expire_automatic(&entry.tenant, &entry.name);
+    } else if taken {
         prune(&inner, &entry, keep as usize).await;
     }
     entry.name.clone()

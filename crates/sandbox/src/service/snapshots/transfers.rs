@@ -123,6 +123,24 @@ impl Service {
         self.inner.delete_stored(tenant, id).await
     }
 
+    /// Deletes a snapshot from the object store that belonged to a sandbox which was given up. No error if
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::Transfer`].
+    pub async fn discard_stored_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| failed(id, "deleted", reason);
+        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
+        repository.tenant(tenant.as_str()).discard(id.as_str()).await.map_err(failed)?;
+        info!(snapshot = %id, %tenant, "snapshot deleted from the store");
+        Ok(())
+    }
+
     fn stored(&self, tenant: &TenantId, manifest: &Manifest) -> Result<StoredSnapshot, String> {
         let record = read_record(tenant, manifest, None)?;
         Ok(StoredSnapshot {
@@ -336,7 +354,10 @@ impl Inner {
         self.space.check()?;
         self.quotas.check_disk_mib(tenant, record.body.settings.limits.disk_mib)?;
         self.quotas.check(tenant)?;
-        let _place = self.snapshots.reserve(tenant, &directory, record.body.name.as_ref())?;
+        let name = record.body.name.as_ref();
+        // A temporary one is that of a sandbox which is restored here.
+        let counts = !record.body.temporary;
+        let _place = self.snapshots.reserve(tenant, &directory, name, counts)?;
         let pulled = self.pull_files(&directory, id, &stored, &manifest, &progress).await;
         let pulled = match pulled {
             Ok(pulled) => pulled,
