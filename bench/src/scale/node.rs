@@ -125,6 +125,8 @@ fn load(memory_reserved_mib: u64) -> Load {
         disk_used_mib: 1024 * 1024,
         sandboxes: 1000,
         running: 400,
+        is_full: false,
+        pushes_stuck: false,
         images: (0..IMAGES).map(|index| format!("{index:016x}")).collect(),
     }
 }
