@@ -304,16 +304,12 @@ impl Inner {
     ) -> Result<Departed, Error> {
         pass("depart.begun").await?;
         let purpose = HoldPurpose::Depart { only_asleep };
-        if self.current(entry, None).is_none() {
-            // The larger part of the work, while the sandbox can be used.
-            let order = order(HoldPurpose::Depart { only_asleep: false });
-            let (record, standing) = self.take_ordered(entry, order).await?;
-            drop(standing);
-            taken.push(record.id.clone());
-            self.push_now(entry, &record.id).await?;
+        let mut asleep = self.push_and_stand(entry, purpose, taken).await?;
+        if asleep.is_none() && only_asleep && entry.state() == State::Sleeping {
+            // The snapshot of its falling asleep came in between.
+            asleep = self.push_and_stand(entry, purpose, taken).await?;
         }
-        let pushed = taken.last().cloned();
-        let (snapshot, standing) = match self.stand_asleep(entry, purpose, pushed).await? {
+        let (snapshot, standing) = match asleep {
             Some(found) => found,
             None if only_asleep => return Err(Error::InUse(entry.id.clone())),
             None => {
@@ -336,6 +332,24 @@ impl Inner {
         pass("depart.removed").await?;
         info!(sandbox = %entry.id, tenant = %entry.tenant, %snapshot, ?why, "has left this node");
         Ok(Departed { sandbox, snapshot, credentials })
+    }
+
+    /// Pushes what the store lacks while the sandbox can be used, and makes it stand still if it sleeps and
+    /// has not changed since.
+    async fn push_and_stand(
+        self: &Arc<Self>,
+        entry: &Arc<SandboxEntry>,
+        purpose: HoldPurpose,
+        taken: &mut Vec<SnapshotId>,
+    ) -> Result<Option<(SnapshotId, CopiedSandbox)>, Error> {
+        if self.current(entry, None).is_none() {
+            let order = order(HoldPurpose::Depart { only_asleep: false });
+            let (record, standing) = self.take_ordered(entry, order).await?;
+            drop(standing);
+            taken.push(record.id.clone());
+            self.push_now(entry, &record.id).await?;
+        }
+        self.stand_asleep(entry, purpose, taken.last().cloned()).await
     }
 
     /// Makes a sleeping sandbox stand still whose pushed snapshot has everything. `None`: it does not
