@@ -283,9 +283,12 @@ mod tests {
 
     const FILES: usize = 5000;
 
+    /// Whether a walk goes below the name with this number.
+    type Below = fn(usize) -> bool;
+
     /// All names of a directory at this depth, and how often the directory was read. Goes below each name
     /// for which `below` returns true.
-    fn walk(depth: usize, below: impl Fn(usize) -> bool) -> (Vec<Vec<u8>>, usize) {
+    fn walk(depth: usize, below: Below) -> (Vec<Vec<u8>>, usize) {
         let name = |n: usize| format!("{n:05}").into_bytes();
         let mut names = Names::from(None, depth);
         let mut found = Vec::new();
@@ -312,7 +315,7 @@ mod tests {
     #[test]
     fn t21_a_deep_directory_is_read_in_portions_that_grow() {
         let all: Vec<_> = (0..FILES).map(|n| format!("{n:05}").into_bytes()).collect();
-        let cases: [(usize, fn(usize) -> bool, usize); 4] = [
+        let cases: [(usize, Below, usize); 4] = [
             (0, |_| true, 2),
             (DEEP, |_| false, 2),
             (DEEP, |n| n == FILES / 2, 8),
