@@ -114,7 +114,10 @@ impl Etcd {
             "region": "eu", "labels": {}, "version": "1", "limits_digest": "", "store": false,
             "state": "ready", "started_at_ms": 1,
             "capacity": {"memory_mib": 1, "cpu_millis": 1, "disk_mib": 1, "sandboxes": 1},
-            "load": {"memory_reserved_mib": 0, "disk_used_mib": 0, "sandboxes": 1, "running": 1, "images": []},
+            "load": {
+                "memory_reserved_mib": 0, "disk_used_mib": 0, "sandboxes": 1, "running": 1,
+                "is_full": false, "pushes_stuck": false, "images": [],
+            },
         });
         let owner = json!({
             "v": 1, "node": "gone", "class": "node", "region": "eu", "reason": "spread",
