@@ -263,6 +263,9 @@ fn without_secrets_a_restore_says_what_is_missing_and_the_copy_contains_none() {
     }
     server.launch();
     assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
+    let format_file = server.data().join("format");
+    let format = || fs::read_to_string(&format_file);
+    let before = format().expect("a number");
     let image = lose(&mut server);
     let done = run(&server, &["restore", text]);
     succeeds(&done);
@@ -270,8 +273,7 @@ fn without_secrets_a_restore_says_what_is_missing_and_the_copy_contains_none() {
     for part in ["secrets were not restored", "links to ports are invalid", "audit logs begin"] {
         assert!(said.contains(part), "{said}");
     }
-    let format = fs::read_to_string(server.data().join("format")).expect("a restore writes it");
-    assert_eq!(format, "1\n");
+    assert_eq!(format().expect("a restore writes it"), before);
     start_again(&mut server, &image);
     assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
     succeeds(&run(&server, &["audit", "verify"]));
