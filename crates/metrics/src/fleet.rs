@@ -46,7 +46,8 @@ impl FleetMetrics {
         .register(registry, Gauge::default());
         let not_durable = described(
             "isolet_fleet_not_durable_sandboxes",
-            "Sandboxes of the class store on this node without a snapshot in the object store, which nobody can restore",
+            "Sandboxes of the class store on this node without a snapshot in the object store, which \
+             nobody can restore",
         )
         .register(registry, Gauge::default());
         let [forwarded, unreachable, lost] = described(
@@ -61,7 +62,8 @@ impl FleetMetrics {
         .register(registry, Counter::default());
         let [placed_here, placed_elsewhere, placed_nowhere, placed_refused] = described(
             "isolet_fleet_placements",
-            "New sandboxes by where this node placed them: on itself, on another node, nowhere, or on a node that refused them for want of room",
+            "New sandboxes by where this node placed them: on itself, on another node, nowhere, or on \
+             a node that refused them for want of room",
         )
         .family(registry, "result", ["here", "elsewhere", "nowhere", "refused"]);
         Self {
