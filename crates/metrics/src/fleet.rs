@@ -26,6 +26,8 @@ pub struct FleetMetrics {
     pub placed_elsewhere: Counter,
     /// New sandboxes for which no node had room.
     pub placed_nowhere: Counter,
+    /// Snapshots that this node has not restored because a tenant called for an older one.
+    pub skipped: Counter,
 }
 
 impl FleetMetrics {
@@ -56,6 +58,11 @@ impl FleetMetrics {
             "New sandboxes by where this node placed them: on itself, on another node, or nowhere",
         )
         .family(registry, "result", ["here", "elsewhere", "nowhere"]);
+        let skipped = described(
+            "isolet_fleet_skipped_snapshots",
+            "Snapshots that this node has not restored because a tenant called for an older one",
+        )
+        .register(registry, Counter::default());
         Self {
             nodes,
             lease_left,
@@ -66,6 +73,7 @@ impl FleetMetrics {
             placed_here,
             placed_elsewhere,
             placed_nowhere,
+            skipped,
         }
     }
 

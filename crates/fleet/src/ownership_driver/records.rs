@@ -6,7 +6,9 @@ use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};
 use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
-use isolet_sandbox::{LocalSandbox, OwnedId, PushedSnapshot, SnapshotId, SnapshotRecords};
+use isolet_sandbox::{
+    LocalSandbox, OwnedId, PushedSnapshot, SandboxId, SnapshotId, SnapshotRecords, TenantId,
+};
 use isolet_wire::node::NodeName;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tracing::warn;
 
 /// How long the end of an outdated copy may take.
 const END_WAIT: Duration = Duration::from_secs(30);
+/// How often the owner of a sandbox is read again because it has changed.
+const OWNERS_MAX: usize = 4;
 /// The pause between two looks for its end.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -39,6 +43,15 @@ impl SnapshotRecords for Records {
 
     fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
         Box::pin(async move { self.0.check_records(sandbox).await })
+    }
+
+    fn forgets<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        snapshot: &'a SnapshotId,
+    ) -> RecordedFuture<'a, ()> {
+        Box::pin(self.0.record_forgotten(tenant, sandbox, snapshot))
     }
 
     fn deleted<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
@@ -73,15 +86,47 @@ impl OwnershipDriver {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let mut record = PushedRecord::read(&self.ownership, &key).await?.unwrap_or_default();
-            let new =
-                RecordedSnapshot { snapshot: snapshot.clone(), node: self.here.clone(), epoch };
-            let unneeded = record.add(new);
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
-            Ok(unneeded)
+        let new = RecordedSnapshot {
+            snapshot: snapshot.clone(),
+            node: self.here.clone(),
+            epoch,
+            mark: None,
         };
-        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record.unwrap_or_default();
+            let unneeded = record.add(new.clone());
+            Some((record, unneeded))
+        });
+        let unneeded = written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))?;
+        Ok(unneeded.unwrap_or_default())
+    }
+
+    /// As of [`SnapshotRecords::forgets`]. The owner is whoever it is: its epoch only says that the sandbox
+    /// is the same.
+    async fn record_forgotten(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<(), NotRecorded> {
+        let Some(key) = crate::sandbox_key::key(tenant, sandbox) else { return Ok(()) };
+        let unavailable = |error: OwnershipError| NotRecorded::Unavailable(error.to_string());
+        for _ in 0..OWNERS_MAX {
+            let owner = self.ownership.owner_in_etcd(&key).await.map_err(unavailable)?;
+            let Some(owner) = owner else { return Ok(()) };
+            let fence = self.ownership.fence(&key, owner.epoch);
+            let written = PushedRecord::change(&self.ownership, &fence, |record| {
+                let mut record = record?;
+                record.forget(snapshot).then_some((record, ()))
+            });
+            match written.await {
+                Ok(_) => return Ok(()),
+                Err(OwnershipError::Stale { .. }) => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+        Err(NotRecorded::Unavailable("its owner changes too quickly".to_owned()))
     }
 
     async fn check_records(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {
@@ -103,21 +148,20 @@ impl OwnershipDriver {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
-                return Ok(false);
-            };
+        let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
+        let ends_at_ms = ends_at_ms(&self.service, &id, description.as_bytes());
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record?;
             record.is_final = true;
             record.description = Some(description.to_owned());
-            let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
-            record.ends_at_ms = ends_at_ms(&self.service, &id, description.as_bytes());
+            record.ends_at_ms = ends_at_ms;
             record.destination = self.destination(&key);
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
-            Ok(true)
-        };
+            Some((record, ()))
+        });
         match written.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(NotRecorded::Unavailable("no snapshot of it is recorded".to_owned())),
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(NotRecorded::Unavailable("no snapshot of it is recorded".to_owned())),
             Err(error) => Err(self.not_recorded(sandbox, epoch, &error)),
         }
     }
@@ -162,14 +206,13 @@ impl OwnershipDriver {
         // One that this node has never owned was never pushed.
         let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(()) };
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
-                return Ok(());
-            };
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record?;
             record.is_deleted = true;
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await
-        };
-        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+            Some((record, ()))
+        });
+        written.await.map(drop).map_err(|error| self.not_recorded(sandbox, epoch, &error))
     }
 
     /// Deletes what this node has pushed of a superseded sandbox, and could not record any more. If the

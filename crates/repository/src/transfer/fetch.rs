@@ -8,8 +8,11 @@ use crate::transfer::progress::ProgressSender;
 use crate::transfer::repository::TenantRepository;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 /// Maximum length of one request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -21,8 +24,12 @@ const REQUEST_CHUNKS_MAX: usize = 1024;
 const REQUESTS_AT_ONCE: usize = 8;
 /// How many chunks are decrypted and decompressed at the same time.
 const OPENS_AT_ONCE: usize = 4;
-/// How often a chunk that is damaged is fetched again: the transfer may have damaged it.
-const RETRIES: usize = 2;
+/// How often something is fetched again that is missing or damaged: the answer may be wrong, or the transfer
+/// may have damaged it. A pull of many packs would otherwise seldom end with a store that is wrong at times.
+const RETRIES: u32 = 5;
+/// The pause before it is fetched again for the first time. Each further pause is twice as long; together they
+/// last about 3 s.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Chunks that one request fetches.
 struct Request {
@@ -75,7 +82,8 @@ impl TenantRepository {
     /// The contents of chunks, in order.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a chunk is missing or not what was pushed; errors of the store.
+    /// [`Error::Damaged`] if a chunk is missing or not what was pushed, also after it was read again; errors
+    /// of the store.
     pub(crate) fn fetch<'a>(
         &'a self,
         locations: &'a Arc<Locations>,
@@ -104,7 +112,7 @@ impl TenantRepository {
         progress: Option<&ProgressSender>,
     ) -> Result<Vec<Part>, Error> {
         let name = self.pack_name(locations, request.pack);
-        let whole = self.objects.get_range(&name, request.start..request.end).await?;
+        let whole = self.read_again(&name, request.start..request.end).await?;
         if let Some(progress) = progress {
             progress.send_modify(|now| now.transferred += whole.len() as u64);
         }
@@ -114,6 +122,17 @@ impl TenantRepository {
             Part { id, location, sealed }
         };
         Ok(request.chunks.into_iter().map(part).collect())
+    }
+
+    /// Reads a part of a pack, again with growing pauses while it is missing or too short.
+    async fn read_again(&self, name: &str, range: Range<u64>) -> Result<Bytes, Error> {
+        for attempt in 0..RETRIES {
+            match self.objects.get_range(name, range.clone()).await {
+                Err(Error::Damaged { .. }) => sleep(PAUSE * 2_u32.pow(attempt)).await,
+                read => return read,
+            }
+        }
+        self.objects.get_range(name, range).await
     }
 
     fn pack_name(&self, locations: &Locations, pack: u32) -> String {
@@ -134,7 +153,8 @@ impl TenantRepository {
             if attempt < RETRIES {
                 let start = u64::from(location.offset);
                 let range = start..start + u64::from(location.bytes);
-                sealed = self.objects.get_range(&name, range).await?;
+                sleep(PAUSE * 2_u32.pow(attempt)).await;
+                sealed = self.read_again(&name, range).await?;
             }
         }
         Err(Error::damaged(&name, "a chunk is not what was pushed"))

@@ -184,6 +184,8 @@ pub struct StoredSandbox {
     pub has_run_since: bool,
     /// The values of its credentials, if its former node has sent them.
     pub credentials: Vec<CredentialSpec>,
+    /// Newer snapshots that the tenant has given up by calling for this one.
+    pub skipped: Vec<SnapshotId>,
 }
 
 /// From what a sandbox was restored on this node.
@@ -199,6 +201,10 @@ pub struct RestoredFrom {
     pub restored_at_ms: i64,
     /// What was lost; `None`: the sandbox had not run since the snapshot.
     pub lost: Option<LostSince>,
+    /// Newer snapshots that were not used, because the tenant has called for this one. They stay in the
+    /// object store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SnapshotId>,
 }
 
 /// What a sandbox lost that was restored from a snapshot.
@@ -252,6 +258,18 @@ pub trait SnapshotRecords: Send + Sync {
     /// # Errors
     /// [`NotRecorded`].
     fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()>;
+
+    /// Records that a client deletes a snapshot from the store, before that is done: no node restores from
+    /// it. The sandbox may be one of another node, or not exist.
+    ///
+    /// # Errors
+    /// [`NotRecorded`].
+    fn forgets<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        snapshot: &'a SnapshotId,
+    ) -> RecordedFuture<'a, ()>;
 
     /// Records that the sandbox is deleted, so that no node restores it.
     ///

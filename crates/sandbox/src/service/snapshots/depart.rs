@@ -5,7 +5,8 @@
 //!    still.
 //! 2. While it stands still, its removal is recorded on this server, then in the fleet that the
 //!    snapshot has everything. From then on it cannot run here again.
-//! 3. Its processes, files, record and the local copy of the snapshot are removed.
+//! 3. Its processes, files and record are removed. The local copy of the snapshot is too, but of one that is
+//!    moved only after the other node has restored it: if that one cannot, this node goes on with its copy.
 //! 4. The driver of the fleet's protocol lets other nodes take it over.
 //!
 //! A server that is killed before step 2 has changed nothing. Afterwards the next server continues with
@@ -17,6 +18,7 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::registry::Absence;
+use crate::model::clock::now_ms;
 use crate::model::command::{DriverCommand, ResumedFor};
 use crate::model::error::Error;
 use crate::model::held::{CopiedSandbox, HoldPurpose};
@@ -44,6 +46,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 2;
 /// The pause after an eviction that failed.
 const RETRY: Duration = Duration::from_secs(30);
+/// How long a server that is killed during a move keeps its copy of the sandbox, in milliseconds: longer than
+/// the other node may take.
+const COPY_KEPT_MS: i64 = 3_600_000;
 /// Maximum number of evictions that wait for the driver of the fleet's protocol. The sweep of the
 /// fleet does what does not fit.
 pub(crate) const DEPARTURES_MAX: usize = 1024;
@@ -67,6 +72,12 @@ impl Service {
         let inner = Arc::clone(&self.inner);
         let departing = async move { inner.depart(&entry, why).await };
         tokio::spawn(departing).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+
+    /// Removes the copy of a sandbox that has been moved, or that this node has restored again because it was
+    /// not.
+    pub async fn forget_departed(&self, departed: &Departed) {
+        self.inner.remove_copy(&departed.sandbox.tenant, &departed.snapshot).await;
     }
 
     /// Why a sandbox cannot leave this node, without changing anything.
@@ -267,6 +278,11 @@ impl Inner {
             warn!(sandbox = %entry.id, %error, "it stays on this node, and is not paused again");
         }
         match &departed {
+            // Until the other node has restored it, the copy lets this one go on without the store.
+            Ok(departed) if why == Departure::Moved => {
+                taken.retain(|taken| *taken != departed.snapshot);
+                self.expire(&entry.tenant, &departed.snapshot).await;
+            }
             // Its copy is in the store.
             Ok(departed) => taken.push(departed.snapshot.clone()),
             // It has left, or is leaving: these are all that is left of it.
@@ -277,17 +293,37 @@ impl Inner {
         }
         for snapshot in taken {
             let is_kept = departed.as_ref().is_ok_and(|departed| departed.snapshot == snapshot);
-            match self.remove_snapshot(&entry.tenant, &snapshot).await {
-                Ok(_) | Err(Error::NoSnapshot(_)) => {}
-                Err(error) => {
-                    warn!(sandbox = %entry.id, %snapshot, %error, "a snapshot of a sandbox that has left stays here");
-                }
-            }
+            self.remove_copy(&entry.tenant, &snapshot).await;
             if !is_kept && entry.local().class == SandboxClass::Node {
                 self.discard_stored(&entry.tenant, &snapshot).await;
             }
         }
         departed
+    }
+
+    /// Removes the copy here of a snapshot of a sandbox that has left.
+    async fn remove_copy(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+        match self.remove_snapshot(tenant, snapshot).await {
+            Ok(_) | Err(Error::NoSnapshot(_)) => {}
+            Err(error) => {
+                warn!(%tenant, %snapshot, %error, "a snapshot of a sandbox that has left stays here");
+            }
+        }
+    }
+
+    /// Gives a snapshot an end, in case that this server is killed before the move has ended.
+    async fn expire(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+        let Ok(record) = self.snapshots.find(tenant, snapshot) else { return };
+        let mut new = SnapshotRecord::clone(&record);
+        new.body.expires_at_ms = Some(now_ms().saturating_add(COPY_KEPT_MS));
+        let written = match new.row() {
+            Ok(row) => self.store.update_snapshot(&new.name, row.body).await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            warn!(%tenant, %snapshot, %error, "the copy of a sandbox that leaves gets no end");
+        }
+        self.snapshots.replace(&record, new);
     }
 
     async fn depart_with(

@@ -8,6 +8,7 @@ use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId, random};
+use crate::model::info::ownership::NotRecorded;
 use crate::model::record::snapshot::{SnapshotInfo, SnapshotRecord, StoredSnapshot};
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::service::Service;
@@ -109,12 +110,32 @@ impl Service {
         stored.map_err(|reason| failed(isolet_repository::Error::Refused(reason)))
     }
 
-    /// Deletes a snapshot from the object store. Chunks that no other snapshot has are deleted by
-    /// `isolet store prune`.
+    /// Deletes a snapshot from the object store for a client. In a fleet, that is recorded first, so that no
+    /// node restores from it. Chunks that no other snapshot has are deleted by `isolet store prune`.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::NotRecorded`], [`Error::Transfer`].
+    pub async fn delete_stored_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        self.inner.snapshot_store.check()?;
+        if let Some(records) = self.inner.ownership.records.get() {
+            let sandbox = self.stored_snapshot(tenant, id).await?.info.sandbox;
+            records.forgets(tenant, &sandbox, id).await.map_err(|failure| {
+                let (NotRecorded::Superseded(reason) | NotRecorded::Unavailable(reason)) = failure;
+                Error::NotRecorded { id: sandbox.clone(), reason }
+            })?;
+        }
+        self.inner.delete_stored(tenant, id).await
+    }
+
+    /// Deletes a snapshot from the object store that the records of the fleet do not name any more.
     ///
     /// # Errors
     /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::Transfer`].
-    pub async fn delete_stored_snapshot(
+    pub async fn discard_stored_snapshot(
         &self,
         tenant: &TenantId,
         id: &SnapshotId,
@@ -207,7 +228,7 @@ impl Inner {
         })
     }
 
-    /// As [`Service::delete_stored_snapshot`].
+    /// As [`Service::discard_stored_snapshot`].
     pub(super) async fn delete_stored(
         &self,
         tenant: &TenantId,
