@@ -61,6 +61,7 @@ pub use files::source::{Root, RootKind, Source};
 pub use format::manifest::Manifest;
 pub use objects::settings::StoreSettings;
 pub use transfer::checkpoint::Checkpoint;
+pub use transfer::deep_check::DeepCheck;
 pub use transfer::progress::{Phase, Progress};
 pub use transfer::prune::{PRUNE_AGE, Pruned};
 pub use transfer::pull::{PullTarget, Pulled};

@@ -65,6 +65,13 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Whether all chunks lie in another pack too, so that this one may be lost.
+    fn has_others(&self, locations: &Locations) -> bool {
+        self.chunks.iter().all(|(id, _)| !locations.others(id).is_empty())
+    }
+}
+
 /// The requests for a list of chunks.
 fn requests(locations: &Locations, ids: &[ChunkId]) -> Result<Vec<Request>, Error> {
     let mut all: Vec<Request> = Vec::new();
@@ -112,7 +119,12 @@ impl TenantRepository {
         progress: Option<&ProgressSender>,
     ) -> Result<Vec<Part>, Error> {
         let name = self.pack_name(locations, request.pack);
-        let whole = self.read_again(&name, request.start..request.end).await?;
+        let whole = match self.read_again(&name, request.start..request.end).await {
+            Err(Error::Damaged { .. } | Error::Store(_)) if request.has_others(locations) => {
+                return self.answer_elsewhere(locations, request).await;
+            }
+            read => read?,
+        };
         if let Some(progress) = progress {
             progress.send_modify(|now| now.transferred += whole.len() as u64);
         }
@@ -122,6 +134,35 @@ impl TenantRepository {
             Part { id, location, sealed }
         };
         Ok(request.chunks.into_iter().map(part).collect())
+    }
+
+    /// Reads the chunks of a request in other packs.
+    async fn answer_elsewhere(
+        &self,
+        locations: &Locations,
+        request: Request,
+    ) -> Result<Vec<Part>, Error> {
+        let mut parts = Vec::with_capacity(request.chunks.len());
+        for (id, location) in request.chunks {
+            let mut error = None;
+            for location in locations.others(&id).iter().chain([&location]) {
+                let name = self.pack_name(locations, location.pack);
+                let start = u64::from(location.offset);
+                let range = start..start + u64::from(location.bytes);
+                match self.objects.get_range(&name, range).await {
+                    Ok(sealed) => {
+                        parts.push(Part { id, location: *location, sealed });
+                        error = None;
+                        break;
+                    }
+                    Err(failure) => error = Some(failure),
+                }
+            }
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        Ok(parts)
     }
 
     /// Reads a part of a pack, again with growing pauses while it is missing or too short.

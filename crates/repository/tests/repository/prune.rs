@@ -104,3 +104,25 @@ async fn nothing_is_deleted_while_a_manifest_does_not_read() {
     assert!(place.repository.prune(NOW).await.is_err());
     assert_eq!(place.store_bytes(), before);
 }
+
+/// A store that lists an earlier state leaves out an index. Its packs were deleted, although a snapshot needed them.
+/// Promises: FL41.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_without_an_index_that_a_snapshot_needs_deletes_nothing() {
+    let place = Place::new().await;
+    fs::write(place.workspace().join("file"), noise(1 << 20, 3)).unwrap();
+    place.push("t", "one").await.unwrap();
+    let index = place.objects("index").remove(0);
+    fs::write(place.workspace().join("more"), "more").unwrap();
+    place.push("t", "two").await.unwrap();
+    place.repository.tenant("t").delete("one").await.unwrap();
+    let hidden = place.path("hidden");
+    fs::rename(&index, &hidden).unwrap();
+    let packs = place.objects("packs");
+    let repository = place.open().await.unwrap();
+    let refused = repository.prune(Duration::ZERO).await;
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    assert_eq!(place.objects("packs"), packs, "nothing is deleted");
+    fs::rename(&hidden, &index).unwrap();
+    place.pull("t", "two", "pulled").await.unwrap();
+}
