@@ -13,9 +13,7 @@ mod rescue;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{
-    CredentialSpec, LocalSandbox, SandboxClass, SandboxId, SnapshotId, TenantId,
-};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 pub use moving::{MoveTo, StoredAway};
 pub use nodes::{

@@ -79,6 +79,12 @@ const STEPS: &[&str] = &[
         DELETE FROM answer_totals WHERE tenant = OLD.tenant AND count <= 0;
     END;
 ",
+    "
+    CREATE TABLE snapshot_numbers (
+        sandbox TEXT PRIMARY KEY REFERENCES sandboxes (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// The number of the next change of a key, in a statement that adds or revokes one. Readers read only the

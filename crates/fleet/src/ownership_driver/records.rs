@@ -1,13 +1,15 @@
 //! Records from which snapshots other nodes restore a sandbox, with the epoch at which this node owns it.
 
-use crate::ownership_driver::{OwnershipDriver, key};
+use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
 use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, discard, ends_at_ms};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};
 use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
 use isolet_sandbox::{
-    LocalSandbox, OwnedId, PushedSnapshot, SandboxId, SnapshotId, SnapshotRecords, TenantId,
+    LocalSandbox, OwnedId, PushedSnapshot, SandboxClass, SandboxId, SnapshotId, SnapshotRecords,
+    TenantId,
 };
 use isolet_wire::node::NodeName;
 use std::sync::{Arc, PoisonError};
@@ -16,6 +18,9 @@ use tracing::warn;
 
 /// How long the end of an outdated copy may take.
 const END_WAIT: Duration = Duration::from_secs(30);
+/// Why a copy is superseded although its epoch is the present one.
+const EARLIER: &str = "the fleet has a later push of it than this server knows: the disk or the data \
+                       directory of this node is an earlier one";
 /// How often the owner of a sandbox is read again because it has changed.
 const OWNERS_MAX: usize = 4;
 /// The pause between two looks for its end.
@@ -86,23 +91,84 @@ impl OwnershipDriver {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
         let _turn = self.recording.of(&key).await;
+        let known = self.service.known_pushes(sandbox).await;
+        let known = known.map_err(|error| NotRecorded::Unavailable(error.to_string()))?;
         let new = RecordedSnapshot {
             snapshot: snapshot.clone(),
             node: self.here.clone(),
             epoch,
+            incarnation: sandbox.name.clone(),
             mark: None,
         };
         let fence = self.ownership.fence(&key, epoch);
         let written = PushedRecord::change(&self.ownership, &fence, |record| {
             let mut record = record.unwrap_or_default();
+            let is_earlier = |known| record.has_unknown(epoch, &sandbox.name, known);
+            if known.as_ref().is_some_and(is_earlier) {
+                return None;
+            }
             let unneeded = record.add(new.clone());
             Some((record, unneeded))
         });
-        let unneeded = written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))?;
-        Ok(unneeded.unwrap_or_default())
+        let written = written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))?;
+        written.ok_or_else(|| {
+            warn!(%sandbox, "{EARLIER}");
+            self.table().learn(&sandbox.name, Event::Outdated { epoch });
+            NotRecorded::Superseded(EARLIER.to_owned())
+        })
     }
 
-    /// As of [`SnapshotRecords::forgets`]. The owner is whoever it is: its epoch only says that the sandbox
+    /// Ends copies of sandboxes that are earlier than what this node has pushed of them: its disk, or its data
+    /// directory, is an earlier one. Their files are kept as those of superseded ones, and the next request
+    /// restores them. Called before anything is answered.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub(crate) async fn end_earlier(&self) -> Result<(), OwnershipError> {
+        let mut all = self.service.local_sandboxes();
+        all.retain(|one| one.class == SandboxClass::Store);
+        let checks = all.into_iter().map(|sandbox| async move {
+            let earlier = self.earlier_than_pushed(&sandbox).await?;
+            Ok::<_, OwnershipError>(earlier.map(|epoch| (sandbox, epoch)))
+        });
+        let checked = stream::iter(checks).buffer_unordered(ACTIONS_AT_ONCE);
+        let earlier: Vec<_> =
+            checked.try_filter_map(|found| async move { Ok(found) }).try_collect().await?;
+        for (sandbox, epoch) in earlier {
+            warn!(%sandbox, "{EARLIER}");
+            self.table().learn(&sandbox.name, Event::Outdated { epoch });
+        }
+        let suspended = self.table().begin_suspensions();
+        if !suspended.is_empty() {
+            self.suspend(&suspended).await;
+        }
+        Ok(())
+    }
+
+    /// The epoch at which a later push of a sandbox is recorded that this server does not know.
+    async fn earlier_than_pushed(
+        &self,
+        sandbox: &LocalSandbox,
+    ) -> Result<Option<Epoch>, OwnershipError> {
+        let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(None) };
+        let known = match self.service.known_pushes(sandbox).await {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                warn!(%sandbox, %error, "what was pushed of it is compared when it is pushed again");
+                return Ok(None);
+            }
+        };
+        let record = match PushedRecord::read(&self.ownership, &key).await {
+            // It concerns this sandbox only.
+            Err(OwnershipError::Unreadable { .. }) => None,
+            read => read?,
+        };
+        let is_earlier = |record: &PushedRecord| record.has_unknown(epoch, &sandbox.name, &known);
+        Ok(record.as_ref().is_some_and(is_earlier).then_some(epoch))
+    }
+
+    /// As of [`SnapshotRecords::forgets`]. Any node may own the sandbox: the epoch only says that the sandbox
     /// is the same.
     async fn record_forgotten(
         &self,
@@ -209,7 +275,7 @@ impl OwnershipDriver {
         let fence = self.ownership.fence(&key, epoch);
         let written = PushedRecord::change(&self.ownership, &fence, |record| {
             let mut record = record?;
-            record.is_deleted = true;
+            record.delete_sandbox(&sandbox.name);
             Some((record, ()))
         });
         written.await.map(drop).map_err(|error| self.not_recorded(sandbox, epoch, &error))

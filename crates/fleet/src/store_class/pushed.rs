@@ -1,15 +1,17 @@
 //! The record in etcd of the snapshots from which a sandbox of the class `store` can be restored. Its key
 //! is fenced by the epoch of the owner, and is deleted when the ownership is given up.
 //!
+//! Its order is that in which the owners recorded the snapshots: by epoch, which fences the writes, and within an
+//! epoch by the number that the server of the sandbox gave each snapshot. Times are for people: clocks of nodes
+//! differ.
+//!
 //! The record is the truth: the newest snapshot without a [`Mark`] is the one that is restored, whatever the
-//! object store answers. An older one is used only after a newer one got a mark, which happens when somebody
+//! object store answers. An older one is used only after a newer one got a mark, which happens when a client or a server
 //! deletes the newer one, or when the tenant calls for the older one.
 
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
-use isolet_cluster::ownership::{
-    Fence, Fenced, Ownership, OwnershipError, Restorable, StoredNote,
-};
-use isolet_sandbox::{Error, OwnedId, PushedSnapshot, Service, SnapshotId, TenantId};
+use isolet_cluster::ownership::{Fence, Fenced, Ownership, OwnershipError, Restorable, StoredNote};
+use isolet_sandbox::{Error, KnownPushes, OwnedId, PushedSnapshot, Service, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -45,8 +47,17 @@ pub(crate) struct RecordedSnapshot {
     /// The node that pushed it, and the epoch at which it owned the sandbox.
     pub(crate) node: NodeName,
     pub(crate) epoch: Epoch,
+    /// The internal name of the sandbox on that node. Numbers of one name are comparable.
+    pub(crate) incarnation: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<Mark>,
+}
+
+/// From what a sandbox was restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
+    pub(crate) snapshot: SnapshotId,
+    pub(crate) epoch: Epoch,
 }
 
 /// The value of the key.
@@ -55,6 +66,12 @@ pub(crate) struct PushedRecord {
     v: u8,
     /// The sandbox is deleted: no node restores it.
     pub(crate) is_deleted: bool,
+    /// With `is_deleted`: its internal name on its node. A later one with its id has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deleted_incarnation: Option<String>,
+    /// From what the sandbox was restored last, and the epoch of the node that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<Base>,
     /// The sandbox has not run since the newest snapshot.
     pub(crate) is_final: bool,
     /// With `is_final`: what the sandbox is, for nodes that show it without restoring it.
@@ -76,6 +93,8 @@ impl Default for PushedRecord {
         Self {
             v: VERSION,
             is_deleted: false,
+            deleted_incarnation: None,
+            base: None,
             is_final: false,
             description: None,
             destination: None,
@@ -139,14 +158,27 @@ impl PushedRecord {
     /// Adds a snapshot, after which the sandbox may have run. Returns the automatic ones that nobody
     /// needs any more.
     pub(crate) fn add(&mut self, new: RecordedSnapshot) -> Vec<SnapshotId> {
+        if self.is_deleted && self.deleted_incarnation.as_ref() != Some(&new.incarnation) {
+            // It continues the ownership of a deleted sandbox with the same id.
+            let of_deleted: Vec<SnapshotId> = self.automatic().collect();
+            *self = Self::default();
+            self.add(new);
+            return of_deleted;
+        }
         self.is_final = false;
         self.description = None;
         self.destination = None;
         self.ends_at_ms = None;
         self.snapshots.retain(|known| known.snapshot.id != new.snapshot.id);
-        self.snapshots.push(new);
-        self.snapshots.sort_by_key(|one| std::cmp::Reverse(one.snapshot.created_at_ms));
-        let kept = self.snapshots.iter_mut().filter(|one| one.snapshot.automatic && one.mark.is_none());
+        // Only the present owner records, so all others are older, but for its own with a higher number.
+        let later = |one: &RecordedSnapshot| {
+            let is_own = one.epoch == new.epoch && one.incarnation == new.incarnation;
+            is_own && one.snapshot.number > new.snapshot.number
+        };
+        let index = self.snapshots.iter().rposition(later).map_or(0, |last| last + 1);
+        self.snapshots.insert(index, new);
+        let kept =
+            self.snapshots.iter_mut().filter(|one| one.snapshot.automatic && one.mark.is_none());
         kept.skip(KEPT).for_each(|one| one.mark = Some(Mark::Deleted));
         self.drop_oldest();
         let deleted = self.snapshots.iter().filter(|one| one.snapshot.automatic);
@@ -163,6 +195,27 @@ impl PushedRecord {
             let Some(index) = oldest(Some(Mark::Deleted)).or_else(|| oldest(None)) else { return };
             self.snapshots.remove(index);
         }
+    }
+
+    /// Whether the record names a push of this epoch that the server does not know which has the sandbox under
+    /// this internal name: its disk, or its data directory, is an earlier one.
+    pub(crate) fn has_unknown(&self, epoch: Epoch, incarnation: &str, known: &KnownPushes) -> bool {
+        for one in self.snapshots.iter().filter(|one| one.epoch == epoch) {
+            if one.incarnation == incarnation {
+                return one.snapshot.number > known.number;
+            }
+            // Of a restore at the same epoch, after which this one was restored: from that snapshot.
+            if one.mark.is_none() {
+                return known.last.as_ref() != Some(&one.snapshot.id);
+            }
+        }
+        false
+    }
+
+    /// Records that the sandbox with this internal name is deleted.
+    pub(crate) fn delete_sandbox(&mut self, incarnation: &str) {
+        self.is_deleted = true;
+        self.deleted_incarnation = Some(incarnation.to_owned());
     }
 
     /// Marks a snapshot as deleted. Returns whether the record names it.
@@ -310,12 +363,15 @@ pub(crate) fn discard(service: &Service, tenant: &TenantId, snapshots: Vec<Snaps
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
 
     fn snapshot(id: usize, automatic: bool) -> RecordedSnapshot {
         let at = i64::try_from(id).unwrap();
         RecordedSnapshot {
             snapshot: PushedSnapshot {
                 id: SnapshotId::parse(&format!("s{id}")).unwrap(),
+                number: id as u64,
                 created_at_ms: at,
                 pushed_at_ms: at,
                 automatic,
@@ -323,6 +379,7 @@ mod tests {
             },
             node: NodeName::parse("a").unwrap(),
             epoch: Epoch::of_revision(7),
+            incarnation: "one".to_owned(),
             mark: None,
         }
     }
@@ -374,12 +431,147 @@ mod tests {
             let unneeded = record.add(snapshot(at, true));
             assert!(!unneeded.contains(&id(2)) && record.snapshots.len() <= RECORDED_MAX + 1);
         }
-        assert_eq!((restored(&record), ids(record.skipped())), (Some("s30"), vec!["s2".to_owned()]));
+        assert_eq!(
+            (restored(&record), ids(record.skipped())),
+            (Some("s30"), vec!["s2".to_owned()])
+        );
         assert!(record.call_for(&id(2)) && record.skipped().contains(&id(30)));
         assert_eq!(restored(&record), Some("s2"), "it is there");
         assert!(record.forget(&id(2)));
         assert_eq!(restored(&record), None);
         assert!(record.has_any(), "what was skipped can be called for");
+    }
+
+    #[test]
+    fn a_sandbox_with_the_id_of_a_deleted_one_has_a_record_of_its_own() {
+        let mut record = PushedRecord::default();
+        record.add(snapshot(1, true));
+        record.delete_sandbox("one");
+        record.add(snapshot(2, true));
+        assert_eq!(restored(&record), None, "a push that was under way when it was deleted");
+        let next = RecordedSnapshot { incarnation: "two".to_owned(), ..snapshot(3, true) };
+        assert_eq!(ids(record.add(next)), ["s2", "s1"], "nobody needs those of the deleted one");
+        assert_eq!(restored(&record), Some("s3"));
+    }
+
+    #[test]
+    fn a_push_that_the_server_does_not_know_is_found() {
+        let known = |number, last: usize| KnownPushes {
+            number,
+            last: Some(snapshot(last, true).snapshot.id),
+        };
+        let mut record = PushedRecord::default();
+        record.add(snapshot(3, true));
+        let epoch = Epoch::of_revision(7);
+        assert!(!record.has_unknown(epoch, "one", &known(3, 2)), "the server was just killed");
+        assert!(!record.has_unknown(epoch, "one", &known(5, 3)), "later ones are not pushed yet");
+        assert!(record.has_unknown(epoch, "one", &known(2, 2)), "its disk is an earlier one");
+        assert!(
+            !record.has_unknown(Epoch::of_revision(9), "one", &known(2, 2)),
+            "of an owner before"
+        );
+        assert!(!record.has_unknown(epoch, "two", &known(0, 3)), "restored from it");
+        assert!(record.has_unknown(epoch, "zero", &known(9, 2)), "of before that restore");
+        // Its own last push was deleted by a client.
+        record.add(RecordedSnapshot { incarnation: "two".to_owned(), ..snapshot(4, true) });
+        record.forget(&snapshot(4, true).snapshot.id);
+        assert!(!record.has_unknown(epoch, "two", &known(4, 4)));
+    }
+
+    /// What happens to a sandbox.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// Another node takes it over, or its node restores it again, with or without a new epoch.
+        Restore { renews: bool },
+        /// Its node takes a snapshot, which has the time of any clock.
+        Take { at_ms: i64, automatic: bool },
+        /// One of the snapshots that its node has taken is recorded.
+        Record(Index),
+        /// A client deletes a recorded one.
+        Forget(Index),
+        /// The tenant calls for a recorded one.
+        Call(Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let take = (any::<i64>(), any::<bool>());
+        prop_oneof![
+            1 => any::<bool>().prop_map(|renews| Step::Restore { renews }),
+            3 => take.prop_map(|(at_ms, automatic)| Step::Take { at_ms, automatic }),
+            3 => any::<Index>().prop_map(Step::Record),
+            1 => any::<Index>().prop_map(Step::Forget),
+            1 => any::<Index>().prop_map(Step::Call),
+        ]
+    }
+
+    proptest! {
+        /// The newest is the one with the highest epoch, restore and number, whatever the clocks say, and in
+        /// whatever order one owner records its own.
+        /// Promises: FL39.
+        #[test]
+        fn what_is_restored_depends_on_no_clock(steps in prop::collection::vec(step(), 1..120)) {
+            let mut record = PushedRecord::default();
+            let (mut epoch, mut restore, mut number, mut next) = (1, 0_u64, 0_u64, 0_usize);
+            let mut taken: Vec<RecordedSnapshot> = Vec::new();
+            // By epoch, restore and number.
+            let mut recorded: Vec<((i64, u64, u64), SnapshotId)> = Vec::new();
+            let mut unusable: std::collections::HashSet<SnapshotId> = Default::default();
+            for step in steps {
+                match step {
+                    Step::Restore { renews } => {
+                        epoch += i64::from(renews);
+                        restore += 1;
+                        number = 0;
+                        taken.clear();
+                    }
+                    Step::Take { at_ms, automatic } => {
+                        number += 1;
+                        next += 1;
+                        let mut new = snapshot(next, automatic);
+                        new.snapshot.number = number;
+                        new.snapshot.created_at_ms = at_ms;
+                        new.epoch = Epoch::of_revision(epoch);
+                        new.incarnation = format!("restore-{restore}");
+                        taken.push(new);
+                    }
+                    Step::Record(index) if !taken.is_empty() => {
+                        let new = taken.remove(index.index(taken.len()));
+                        let key = (epoch, restore, new.snapshot.number);
+                        recorded.push((key, new.snapshot.id.clone()));
+                        record.add(new);
+                    }
+                    Step::Forget(index) if !recorded.is_empty() => {
+                        let (_, id) = &recorded[index.index(recorded.len())];
+                        if record.forget(id) {
+                            unusable.insert(id.clone());
+                        }
+                    }
+                    Step::Call(index) if !recorded.is_empty() => {
+                        let (key, id) = recorded[index.index(recorded.len())].clone();
+                        if record.call_for(&id) {
+                            unusable.remove(&id);
+                            let newer = recorded.iter().filter(|(other, _)| *other > key);
+                            unusable.extend(newer.map(|(_, id)| id.clone()));
+                        }
+                    }
+                    _ => {}
+                }
+                recorded.sort();
+                let there = |id: &SnapshotId| record.snapshots.iter().any(|one| one.snapshot.id == *id);
+                let newest = recorded.iter().rev().find(|(_, id)| !unusable.contains(id));
+                // An automatic one before the newest two, or one that was dropped, is not there any more.
+                let newest = newest.map(|(_, id)| id).filter(|id| there(id));
+                let is_kept = |id: &&SnapshotId| {
+                    record.snapshots.iter().any(|one| one.snapshot.id == **id && one.mark.is_none())
+                };
+                if let Some(newest) = newest.filter(is_kept) {
+                    prop_assert_eq!(restored(&record), Some(newest.as_str()));
+                }
+                if let Some((_, last)) = recorded.last().filter(|(_, last)| !unusable.contains(last)) {
+                    prop_assert_eq!(restored(&record), Some(last.as_str()), "the last one is never dropped");
+                }
+            }
+        }
     }
 
     #[test]

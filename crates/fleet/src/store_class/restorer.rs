@@ -11,7 +11,7 @@
 use crate::error::unavailable;
 use crate::ownership_driver::OwnershipDriver;
 use crate::sandbox_key::key;
-use crate::store_class::pushed::{PushedRecord, discard};
+use crate::store_class::pushed::{Base, PushedRecord, discard};
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, TakenOver};
 use isolet_http::fleet::{FleetError, Presence};
@@ -285,7 +285,10 @@ impl Restorer {
         };
         let Some(one) = whole.restorable() else {
             self.undo(&fence, &whole, tenant, sandbox).await;
-            return Err(not_restored(with_others("all newer ones were deleted".to_owned(), &whole)));
+            return Err(not_restored(with_others(
+                "all newer ones were deleted".to_owned(),
+                &whole,
+            )));
         };
         let given = {
             let state = self.lock();
@@ -339,6 +342,8 @@ impl Restorer {
             let is_called = called.is_some_and(|called| record.call_for(called));
             let skipped = record.skipped().len().saturating_sub(before) as u64;
             let whole = record.clone();
+            let base = record.restorable().map(|one| one.snapshot.id.clone());
+            record.base = base.map(|snapshot| Base { snapshot, epoch: fence.epoch() });
             record.is_final = false;
             record.description = None;
             record.destination = None;

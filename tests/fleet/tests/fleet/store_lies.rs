@@ -66,7 +66,7 @@ fn a_takeover_outlasts_wrong_answers_of_the_store_and_restores_the_newest_snapsh
     let first = answered(&fleet.node("b").sandbox("box"), "cat /workspace/file");
     assert_eq!(first.json()["stdout"], "new\n", "nothing that was acknowledged is lost");
     assert_eq!(first.header("isolet-restored-from"), Some(&*newest), "{:?}", first.headers);
-    assert_eq!(told.injected(), Lie::ALL.len() as u64, "each lie was told");
+    assert_eq!(told.injected(), Lie::ALL.len() as u64, "each lie has been answered");
     drop(told);
     fleet.node_mut("a").server.launch();
     wait_until("the former copy is gone", LONG, || fleet.node("a").held().is_empty().then_some(()));

@@ -112,7 +112,10 @@ pub trait StartPermits: Send + Sync {
 pub struct PushedSnapshot {
     /// The id of the snapshot.
     pub id: SnapshotId,
-    /// When it was taken, in milliseconds since 1970.
+    /// Its number among the snapshots of the sandbox since it was created or restored on its node, from 1
+    /// on: their order, whatever the clocks say. 0: of the node before.
+    pub number: u64,
+    /// When it was taken, in milliseconds since 1970, for people.
     pub created_at_ms: i64,
     /// When it was complete in the store, in milliseconds since 1970.
     pub pushed_at_ms: i64,
@@ -122,6 +125,16 @@ pub struct PushedSnapshot {
     /// Whether the sandbox slept when it was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
+}
+
+/// What a server knows of the pushes of a sandbox that it has. A server whose disk or data directory is an
+/// earlier one does not know those that came later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPushes {
+    /// The last number that one of its snapshots got here.
+    pub number: u64,
+    /// The last one that was recorded, or the one from which the sandbox was restored here.
+    pub last: Option<SnapshotId>,
 }
 
 /// Why a sandbox leaves its node without being deleted. Its snapshot in the object store holds all of it.

@@ -14,7 +14,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::info::Trigger;
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{LocalSandbox, NotRecorded, PushedSnapshot};
+use crate::model::info::ownership::{KnownPushes, LocalSandbox, NotRecorded, PushedSnapshot};
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::Service;
 use std::collections::{HashMap, HashSet};
@@ -104,7 +104,7 @@ fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
         let Some(of) = body.incarnation.as_ref().filter(|of| sandboxes.contains_key(*of)) else {
             continue;
         };
-        let is_newer = |known: &Arc<SnapshotRecord>| body.created_at_ms > known.body.created_at_ms;
+        let is_newer = |known: &Arc<SnapshotRecord>| body.number > known.body.number;
         if body.trigger == Trigger::Schedule
             && body.identity.is_some()
             && newest.get(of).is_none_or(is_newer)
@@ -115,7 +115,7 @@ fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
     let mut due: Vec<_> = newest.into_iter().collect();
     due.retain(|(of, snapshot)| {
         let pushed = sandboxes.get(of).and_then(Option::as_ref);
-        pushed.is_none_or(|pushed| pushed.created_at_ms < snapshot.body.created_at_ms)
+        pushed.is_none_or(|pushed| pushed.number < snapshot.body.number)
     });
     due.sort_by_key(|(_, snapshot)| snapshot.body.created_at_ms);
     due.into_iter().map(|(_, snapshot)| snapshot).collect()
@@ -164,6 +164,20 @@ impl Service {
     }
 }
 
+impl Service {
+    /// What this server knows of the pushes of a sandbox; `None`: it does not have it.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub async fn known_pushes(&self, sandbox: &LocalSandbox) -> Result<Option<KnownPushes>, Error> {
+        let found = self.inner.registry.find(&sandbox.tenant, &sandbox.id);
+        let Some(entry) = found.filter(|entry| entry.name == sandbox.name) else { return Ok(None) };
+        let number = self.inner.store.last_snapshot_number(&sandbox.name).await?;
+        let last = entry.view().record.body.pushed.as_ref().map(|pushed| pushed.id.clone());
+        Ok(Some(KnownPushes { number, last }))
+    }
+}
+
 impl Inner {
     /// Records in the fleet that a snapshot is in the store, if it is one of a sandbox of the class
     /// `store` that this server has.
@@ -182,11 +196,12 @@ impl Inner {
             return Ok(());
         };
         let known = entry.view().record.body.pushed.clone();
-        if known.is_some_and(|known| known.created_at_ms > body.created_at_ms) {
+        if known.is_some_and(|known| known.number > body.number) {
             return Ok(());
         }
         let pushed = PushedSnapshot {
             id: snapshot.id.clone(),
+            number: body.number,
             created_at_ms: body.created_at_ms,
             pushed_at_ms: now_ms(),
             automatic: body.trigger == Trigger::Schedule,

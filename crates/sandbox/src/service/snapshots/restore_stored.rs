@@ -15,7 +15,7 @@ use crate::model::command::{DriverCommand, SleepMode};
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
-use crate::model::info::ownership::{LostSince, RestoredFrom, StoredSandbox};
+use crate::model::info::ownership::{LostSince, PushedSnapshot, RestoredFrom, StoredSandbox};
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::create::made;
@@ -192,7 +192,8 @@ fn restored_record(
         items.sort_unstable();
         items.dedup();
         let passed_ms = u64::try_from(now.saturating_sub(body.created_at_ms)).unwrap_or(0);
-        seconds = passed_ms.div_ceil(1000);
+        // The snapshot may be of a node whose clock is ahead, and something is lost in any case.
+        seconds = passed_ms.div_ceil(1000).max(1);
     }
     let is_whole = items.is_empty() && !stored.has_run_since;
     let lost = (!is_whole).then_some(LostSince { seconds, items });
@@ -204,7 +205,7 @@ fn restored_record(
         lost,
         skipped: stored.skipped.clone(),
     };
-    let pushed = stored.snapshot.clone();
+    let pushed = PushedSnapshot { number: 0, ..stored.snapshot.clone() };
     let record =
         identity.restored_elsewhere(&body.settings, pushed, restored.clone(), &stored.credentials);
     Ok((record, restored))

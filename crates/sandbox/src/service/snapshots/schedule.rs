@@ -144,7 +144,7 @@ fn scheduled(inner: &Inner, record: &Record) -> Vec<Arc<SnapshotRecord>> {
     own.retain(|one| {
         one.body.trigger == Trigger::Schedule && one.body.incarnation.as_ref() == Some(&record.name)
     });
-    own.sort_by_key(|one| one.body.created_at_ms);
+    own.sort_by_key(|one| (one.body.number, one.body.created_at_ms));
     own
 }
 
