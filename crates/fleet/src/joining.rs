@@ -91,6 +91,7 @@ impl Node {
         let nodes = Nodes::new(etcd.clone(), keys.clone());
         let ownership = Ownership::new(etcd, keys, name.clone(), state.clone());
         let driver = OwnershipDriver::open(service, &ownership, &membership, &settings).await?;
+        retried(until, async || driver.end_earlier().await).await?;
         let restorer = Restorer::new(service, &ownership, name.clone());
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
         let node = Arc::new(Self {

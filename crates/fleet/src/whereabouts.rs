@@ -19,7 +19,7 @@ use isolet_http::fleet::{
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{CredentialSpec, LocalSandbox, OwnedId, SandboxId, TenantId};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, OwnedId, SandboxId, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 use tracing::{error, warn};
 
@@ -62,7 +62,7 @@ impl Node {
             }
             if let Some(id) = owned_id(sandbox)
                 && self.service.has_departed(&id.tenant, &id.id)
-                && self.stored(sandbox).await.map_err(|e| unavailable(&e))?.restorable().is_empty()
+                && !self.stored(sandbox).await.map_err(|e| unavailable(&e))?.names_any()
             {
                 // Placed here again after it was deleted elsewhere.
                 self.service.returns(&id.tenant, &id.id);
@@ -253,8 +253,9 @@ impl Fleet for Node {
         &'a self,
         tenant: &'a TenantId,
         sandbox: &'a SandboxId,
+        called: Option<&'a SnapshotId>,
     ) -> FleetFuture<'a, Result<Presence, FleetError>> {
-        Box::pin(self.restorer.restore(tenant, sandbox))
+        Box::pin(self.restorer.restore(tenant, sandbox, called))
     }
 
     fn abandon<'a>(

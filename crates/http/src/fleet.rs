@@ -13,7 +13,7 @@ mod rescue;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, TenantId};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 pub use moving::{MoveTo, StoredAway};
 pub use nodes::{
@@ -275,7 +275,8 @@ pub trait Fleet: Send + Sync + 'static {
     }
 
     /// Restores a sandbox that this node owns and lacks, if a snapshot is in the object store. Without
-    /// one, the request may create it.
+    /// one, the request may create it. `called` is the snapshot for which the tenant calls: if it is one of
+    /// the recorded ones, it is restored, and newer ones are skipped.
     ///
     /// # Errors
     /// [`FleetError::Restoring`], [`FleetError::NotRestored`], [`FleetError::Unavailable`].
@@ -283,6 +284,7 @@ pub trait Fleet: Send + Sync + 'static {
         &'a self,
         _tenant: &'a TenantId,
         _sandbox: &'a SandboxId,
+        _called: Option<&'a SnapshotId>,
     ) -> FleetFuture<'a, Result<Presence, FleetError>> {
         Box::pin(std::future::ready(Ok(Presence::Here(None))))
     }

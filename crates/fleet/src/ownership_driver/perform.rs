@@ -137,7 +137,7 @@ impl OwnershipDriver {
                 return None;
             }
         };
-        if let Some(stored) = stored.as_ref().filter(|stored| !stored.restorable().is_empty()) {
+        if let Some(stored) = stored.as_ref().filter(|stored| stored.names_any()) {
             let owner = match self.ownership.owner_in_etcd(&key).await {
                 Ok(owner) => owner.filter(|owner| owner.epoch == epoch),
                 Err(error) => {

@@ -2,6 +2,7 @@
 //! etcd, the real lease guard, and the kernel.
 
 mod cut;
+mod earlier_disk;
 mod etcd;
 mod fixture;
 mod many;

@@ -20,7 +20,7 @@ use crate::forwarding::route_table::{Routing, routing};
 use crate::forwarding::sandbox_of::{self, NamedSandbox};
 use crate::forwarding::{errors, events, lists};
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::ClaimedId;
+use crate::foundation::extensions::{ClaimedId, JustRestored};
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Permit;
 use crate::middleware::connection_use::kind_of;
@@ -77,7 +77,11 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
         Routing::List(shape) => lists::answer(joined, &caller, shape, request, next).await,
         Routing::Events => events::answer(app, joined, &caller, request, next).await,
         Routing::Sandbox(creates) => {
-            let named = sandbox_of::in_path(&mut request, &caller, creates).await;
+            let mut named = sandbox_of::in_path(&mut request, &caller, creates).await;
+            let (request, called) = sandbox_of::called_snapshot(request).await?;
+            if let Some(named) = &mut named {
+                named.called = called.filter(|_| !caller.read_only);
+            }
             work.by_owner(named, request, next).await
         }
         Routing::Body(field) => {
@@ -247,7 +251,7 @@ impl Work<'_> {
     async fn owner(&self, named: &NamedSandbox, restores: bool) -> Result<Located, ApiError> {
         let tenant = &self.caller.tenant;
         let Settled { owner, restored } =
-            settled(self.fleet(), tenant, &named.id, restores).await?;
+            settled(self.fleet(), tenant, &named.id, restores, named.called.as_ref()).await?;
         if owner != Whereabouts::Nowhere || !named.creates {
             return Ok(Located { owner, is_new: false, restored });
         }
@@ -260,7 +264,7 @@ impl Work<'_> {
     /// node, or the sandbox was created after all.
     async fn elsewhere(&self, named: &NamedSandbox, refused: &[NodeName]) -> Option<Located> {
         let tenant = &self.caller.tenant;
-        let settled = settled(self.fleet(), tenant, &named.id, true).await.ok()?;
+        let settled = settled(self.fleet(), tenant, &named.id, true, None).await.ok()?;
         if settled.owner != Whereabouts::Nowhere {
             return None;
         }
@@ -282,6 +286,9 @@ impl Work<'_> {
         next: Next,
     ) -> Response {
         request.extensions_mut().insert(ClaimedId(named.id.clone()));
+        if let Some(restored) = &located.restored {
+            request.extensions_mut().insert(JustRestored(restored.clone()));
+        }
         let tenant = &self.caller.tenant;
         let creating =
             named.creates.then(|| CreatingRequest::begin(self.joined, tenant, &named.id));
