@@ -10,8 +10,12 @@
 //! | state | meaning |
 //! |---|---|
 //! | [`MemberState::Member`] | the lease is held |
-//! | [`MemberState::Suspect`] | renewals fail; the deadline has not passed |
+//! | [`MemberState::Suspect`] | renewals fail, or the lease guard does not acknowledge the deadline; the deadline has not passed |
 //! | [`MemberState::Lost`] | the deadline has passed, or the key is gone. The node tries to renew the lease, and registers again if it ended |
+//!
+//! The lease is renewed only while the process that guards sandboxes has acknowledged the deadline
+//! before ([`Acknowledgements`]). So a node whose guard stands still loses its lease while its server
+//! can still freeze the sandboxes itself, and its record says `suspect`.
 //!
 //! A server that stops leaves its lease, and the next server of the same data directory continues it
 //! ([`NodeRecord::identity`](crate::model::NodeRecord::identity)), so sandboxes that outlive the
@@ -58,7 +62,7 @@ pub enum MemberState {
         /// Whether the node was declared dead before it registered.
         was_declared_dead: bool,
     },
-    /// It does, but renewals fail.
+    /// It does, but renewals fail, or the lease guard does not answer.
     Suspect {
         /// The registration.
         registration: Epoch,
@@ -80,10 +84,25 @@ impl MemberState {
     }
 }
 
+/// Where the process that guards sandboxes acknowledges deadlines.
+#[derive(Debug, Clone)]
+pub struct Acknowledgements(watch::Sender<Option<LeaseDeadline>>);
+
+impl Acknowledgements {
+    /// The guard stops the sandboxes at this deadline. From the first call on, the lease is renewed
+    /// only while the guard has acknowledged the deadline of the renewal before.
+    pub fn acknowledge(&self, deadline: LeaseDeadline) {
+        self.0.send_replace(Some(deadline));
+    }
+}
+
 /// The membership of this node. It ends when [`Self::stop`] or [`Self::leave`] is called, or when it
 /// is dropped.
 #[derive(Debug)]
 pub struct Membership {
+    acknowledged: Acknowledgements,
+    /// Whether the lease guard has not acknowledged the deadline for too long.
+    is_unguarded: watch::Receiver<bool>,
     state: watch::Receiver<MemberState>,
     deadline: watch::Receiver<LeaseDeadline>,
     members: watch::Receiver<Members>,
@@ -115,6 +134,8 @@ impl Membership {
         let (deadline_sender, deadline) = watch::channel(registered.deadline);
         let (members_sender, members) = watch::channel(table.members(&Default::default()));
         let (record_sender, record) = watch::channel(Arc::new(record));
+        let (acknowledged_sender, acknowledged) = watch::channel(None);
+        let (unguarded_sender, is_unguarded) = watch::channel(false);
         let (suspects, suspects_receiver) = mpsc::channel(SUSPECTS_WAITING_MAX);
         let (stop, stopped) = watch::channel(false);
         let lease = LeaseTask {
@@ -126,6 +147,8 @@ impl Membership {
             stopped: stopped.clone(),
             state: state_sender,
             deadline: deadline_sender,
+            acknowledged,
+            is_unguarded: unguarded_sender,
         };
         let directory = directory::DirectoryTask {
             etcd: etcd.clone(),
@@ -136,6 +159,8 @@ impl Membership {
             stopped,
         };
         Ok(Self {
+            acknowledged: Acknowledgements(acknowledged_sender),
+            is_unguarded,
             state,
             deadline,
             members,
@@ -161,6 +186,12 @@ impl Membership {
         self.deadline.clone()
     }
 
+    /// Where the process that guards sandboxes acknowledges each deadline.
+    #[must_use]
+    pub fn acknowledgements(&self) -> Acknowledgements {
+        self.acknowledged.clone()
+    }
+
     /// All nodes, now and whenever one changes.
     #[must_use]
     pub fn members(&self) -> watch::Receiver<Members> {
@@ -177,7 +208,10 @@ impl Membership {
     /// What this node reports about itself.
     #[must_use]
     pub fn reported(&self) -> ReportedState {
-        self.record.borrow().state
+        match self.record.borrow().state {
+            ReportedState::Ready if *self.is_unguarded.borrow() => ReportedState::Suspect,
+            state => state,
+        }
     }
 
     /// Reports whether this node accepts sandboxes. It is written at once.

@@ -8,6 +8,7 @@
 
 mod data_directory;
 pub mod docker;
+pub mod etcd_wire;
 mod guest;
 pub mod hostile;
 pub mod http;

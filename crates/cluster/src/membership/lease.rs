@@ -8,10 +8,13 @@ use crate::membership::register::Registered;
 use crate::membership::register::Renewal;
 use crate::membership::register::register;
 use crate::membership::register::renew;
+use crate::membership::register::write;
 use crate::model::BootTime;
+use crate::model::Epoch;
 use crate::model::Keys;
 use crate::model::LeaseDeadline;
 use crate::model::NodeRecord;
+use crate::model::ReportedState;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +35,9 @@ const SMALL_CHANGE_AFTER: Duration = Duration::from_secs(60);
 const NOTICEABLE_PART: u64 = 32;
 /// Pause after a registration failed, doubled up to the second value.
 const REGISTER_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// After this time without an acknowledgement of the lease guard, the node is suspect: the time of two
+/// answers of the guard.
+const UNGUARDED_AFTER: Duration = Duration::from_millis(600);
 /// How often the files for TLS to etcd are compared.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
 
@@ -47,6 +53,10 @@ pub(super) struct LeaseTask {
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) state: watch::Sender<MemberState>,
     pub(super) deadline: watch::Sender<LeaseDeadline>,
+    /// The deadline that the lease guard has acknowledged last; `None`: there is no guard.
+    pub(super) acknowledged: watch::Receiver<Option<LeaseDeadline>>,
+    /// Whether the guard has not acknowledged the deadline for [`UNGUARDED_AFTER`].
+    pub(super) is_unguarded: watch::Sender<bool>,
 }
 
 /// The record as it was last written.
@@ -64,7 +74,7 @@ impl LeaseTask {
         let mut next = Instant::now() + self.every();
         let mut reload = Instant::now() + RELOAD_EVERY;
         loop {
-            if self.wait(next, &written).await {
+            if self.wait(next, lease, &mut written).await {
                 return lease;
             }
             if Instant::now() >= reload {
@@ -106,9 +116,16 @@ impl LeaseTask {
         }
     }
 
-    /// Waits for the next renewal, a noticeable change of the record, or the end (true).
-    async fn wait(&mut self, next: Instant, written: &Written) -> bool {
+    /// Waits for the next renewal, a noticeable change of the record, or the end (true). There is no
+    /// next renewal before the guard has acknowledged the deadline.
+    async fn wait(&mut self, next: Instant, lease: i64, written: &mut Written) -> bool {
+        let unguarded_at = Instant::now() + UNGUARDED_AFTER;
         loop {
+            let is_acknowledged = self.is_acknowledged();
+            if is_acknowledged {
+                self.is_unguarded.send_replace(false);
+            }
+            let is_unguarded = *self.is_unguarded.borrow();
             let at = if is_noticeable(written, &self.record.borrow_and_update()) {
                 next.min(written.at + LOAD_EVERY)
             } else {
@@ -117,11 +134,41 @@ impl LeaseTask {
             // A deadline that passes while renewals fail is published when it passes.
             let expiry = self.expiry();
             tokio::select! {
-                () = sleep_until(at) => return false,
+                () = sleep_until(at), if is_acknowledged => return false,
+                () = sleep_until(unguarded_at), if !is_acknowledged && !is_unguarded => {
+                    self.unguarded(lease, written).await;
+                }
                 () = is_stopped(self.stopped.clone()) => return true,
+                changed = self.acknowledged.changed() => if changed.is_err() { return true },
                 changed = self.record.changed() => if changed.is_err() { return true },
                 () = sleep_until(expiry.unwrap_or(at)), if expiry.is_some() => self.lose(),
             }
+        }
+    }
+
+    /// Whether the guard stops the sandboxes at the present deadline.
+    fn is_acknowledged(&mut self) -> bool {
+        let acknowledged = *self.acknowledged.borrow_and_update();
+        acknowledged.is_none_or(|deadline| deadline == *self.deadline.borrow())
+    }
+
+    /// The guard does not acknowledge the deadline: tells the other nodes, so that they place no
+    /// sandboxes here. This renews nothing.
+    async fn unguarded(&mut self, lease: i64, written: &mut Written) {
+        warn!("the lease guard does not answer: this node renews its lease only once it does");
+        self.is_unguarded.send_replace(true);
+        let registration = self.deadline.borrow().registration;
+        self.become_suspect(registration);
+        let mut record = NodeRecord::clone(&self.record.borrow());
+        if record.state != ReportedState::Ready {
+            return;
+        }
+        record.state = ReportedState::Suspect;
+        let etcd = self.etcd.with_timeout(self.every());
+        let held = Held { lease, registration };
+        match self.or_expire(write(&etcd, &self.keys, held, &record)).await {
+            Ok(()) => *written = Written { record: Arc::new(record), at: Instant::now() },
+            Err(failure) => warn!(error = %failure, "cannot report that this node is suspect"),
         }
     }
 
@@ -166,15 +213,18 @@ impl LeaseTask {
                 is_new
             });
         } else {
-            let suspect = MemberState::Suspect { registration: known.registration };
-            self.state.send_if_modified(|state| {
-                let is_new = matches!(state, MemberState::Member { .. });
-                if is_new {
-                    *state = suspect;
-                }
-                is_new
-            });
+            self.become_suspect(known.registration);
         }
+    }
+
+    fn become_suspect(&self, registration: Epoch) {
+        self.state.send_if_modified(|state| {
+            let is_new = matches!(state, MemberState::Member { .. });
+            if is_new {
+                *state = MemberState::Suspect { registration };
+            }
+            is_new
+        });
     }
 
     /// Publishes a deadline before the state that it allows.

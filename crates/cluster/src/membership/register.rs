@@ -182,6 +182,20 @@ pub(super) async fn renew(
     Ok(Renewal::Confirmed { deadline, ttl: seconds(renewed.ttl_s) })
 }
 
+/// Writes the record of a node that holds its key, without renewing its lease.
+pub(super) async fn write(
+    etcd: &Etcd,
+    keys: &Keys,
+    held: Held,
+    record: &NodeRecord,
+) -> Result<(), JoinError> {
+    let live = keys.node(&NodeKey::Live(record.name.clone()));
+    let compares = vec![Compare::created_at(live.clone(), held.registration.revision())];
+    let then = vec![Operation::Put { key: live, value: record.value()?, lease: held.lease }];
+    etcd.transaction(Transaction { compares, then, otherwise: Vec::new() }).await?;
+    Ok(())
+}
+
 /// Refuses the name if another node has it.
 async fn check_same_node(
     etcd: &Etcd,

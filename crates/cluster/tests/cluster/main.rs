@@ -3,6 +3,7 @@
 mod client;
 mod etcd_server;
 mod fleet;
+mod guard;
 mod joining;
 mod nodes;
 mod owners;

@@ -37,7 +37,10 @@ impl OwnershipDriver {
         loop {
             let deadline = *deadlines.borrow_and_update();
             match self.service.extend_lease(deadline).await {
-                Ok(report) => drop(reports.send_replace(report)),
+                Ok(report) => {
+                    self.acknowledgements.acknowledge(deadline);
+                    reports.send_replace(report);
+                }
                 Err(failure) => {
                     error!(error = %failure, "the lease guard does not answer: sandboxes of the class store stop at their deadline");
                     sleep(GUARD_PAUSE).await;
@@ -55,19 +58,19 @@ impl OwnershipDriver {
     pub(crate) async fn suspend_when_lost(self: Arc<Self>) {
         let mut state = self.state.clone();
         loop {
-            let suspended = {
+            let (suspended, busy) = {
                 let mut table = self.table();
                 // Read under the lock of the table, so that what follows a regained lease comes later.
                 let is_lost = *state.borrow_and_update() == MemberState::Lost;
                 if is_lost {
                     table.learn_all(Event::LeaseLost);
-                    table.begin_suspensions()
+                    (table.begin_suspensions(), table.busy_suspended())
                 } else {
-                    Vec::new()
+                    (Vec::new(), Vec::new())
                 }
             };
-            if !suspended.is_empty() {
-                self.suspend(&suspended).await;
+            if !suspended.is_empty() || !busy.is_empty() {
+                self.suspend(&suspended, &busy).await;
             }
             if state.changed().await.is_err() {
                 return;

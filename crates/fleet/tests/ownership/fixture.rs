@@ -1,6 +1,5 @@
 //! A node with its own connection to etcd, and another node that takes over.
 
-use crate::cut::Wire;
 use crate::etcd::{EtcdServer, free_port};
 use isolet_cluster::etcd::{Etcd, EtcdSettings};
 use isolet_cluster::membership::{Membership, Operator};
@@ -9,6 +8,7 @@ use isolet_cluster::model::{
 };
 use isolet_cluster::ownership::{Claim, Ownership, TakenOver};
 use isolet_jail::{Config, SandboxHandle};
+use isolet_kit::etcd_wire::EtcdWire;
 use isolet_kit::{LONG, Options, Reply, Sandbox, Server, Value, json, programs, wait_until};
 use isolet_wire::node::NodeName;
 use std::fs;
@@ -30,7 +30,7 @@ const NODE: &str = "first";
 /// A node of a fleet, and what a test needs around it. It is dropped from the first field on.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
-    pub(crate) wire: Wire,
+    pub(crate) wire: EtcdWire,
     pub(crate) etcd: EtcdServer,
     runtime: Runtime,
     _folder: TempDir,
@@ -63,7 +63,7 @@ impl Fixture {
     fn build(options: Options, more: &str, ttl_s: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let etcd = EtcdServer::start();
-        let wire = Wire::to(etcd.port);
+        let wire = EtcdWire::to(etcd.port);
         let peer_dir = certificate(folder.path());
         let port = free_port();
         let config = format!(
