@@ -17,6 +17,16 @@
 //! before ([`Acknowledgements`]). So a node whose guard stands still loses its lease while its server
 //! can still freeze the sandboxes itself, and its record says `suspect`.
 //!
+//! The node sees in its own watch that its lease was revoked or its key deleted, and does not wait
+//! for its next renewal.
+//!
+//! A node that has lost its lease sends no renewal before etcd has answered a read: etcd may hear a
+//! node that hears nothing.
+//!
+//! The watch of all nodes counts as silent when nothing is heard of it although its progress is asked
+//! for, and when it does not report what this node has written: each node writes its record every 10 s
+//! at least. Then all keys are listed and watched again.
+//!
 //! A server that stops leaves its lease, and the next server of the same data directory continues it
 //! ([`NodeRecord::identity`](crate::model::NodeRecord::identity)), so sandboxes that outlive the
 //! server are not taken over during an upgrade. A node that leaves the fleet for good ends its
@@ -38,6 +48,7 @@ use crate::model::Load;
 use crate::model::Members;
 use crate::model::NodeRecord;
 use crate::model::ReportedState;
+use directory::Suspicion;
 pub use error::{JoinError, OperatorError};
 use isolet_wire::node::NodeName;
 use lease::LeaseTask;
@@ -45,6 +56,7 @@ pub use operator::Operator;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -61,6 +73,9 @@ pub enum MemberState {
         registration: Epoch,
         /// Whether the node was declared dead before it registered.
         was_declared_dead: bool,
+        /// How often etcd has gone back in time since the server has started. What was known under
+        /// another number is void.
+        history: u64,
     },
     /// It does, but renewals fail, or the lease guard does not answer.
     Suspect {
@@ -107,7 +122,7 @@ pub struct Membership {
     deadline: watch::Receiver<LeaseDeadline>,
     members: watch::Receiver<Members>,
     record: watch::Sender<Arc<NodeRecord>>,
-    suspects: mpsc::Sender<NodeName>,
+    suspects: mpsc::Sender<Suspicion>,
     stop: watch::Sender<bool>,
     lease: JoinHandle<i64>,
     directory: JoinHandle<()>,
@@ -137,6 +152,8 @@ impl Membership {
         let (acknowledged_sender, acknowledged) = watch::channel(None);
         let (unguarded_sender, is_unguarded) = watch::channel(false);
         let (suspects, suspects_receiver) = mpsc::channel(SUSPECTS_WAITING_MAX);
+        let (written_sender, written) = watch::channel(0);
+        let (own_key_sender, own_key) = watch::channel(directory::OwnKey::default());
         let (stop, stopped) = watch::channel(false);
         let lease = LeaseTask {
             etcd: etcd.clone(),
@@ -149,11 +166,17 @@ impl Membership {
             deadline: deadline_sender,
             acknowledged,
             is_unguarded: unguarded_sender,
+            own_key,
+            written: written_sender,
+            generations: etcd.generations(),
         };
         let directory = directory::DirectoryTask {
             etcd: etcd.clone(),
             keys: settings.keys.clone(),
             members: members_sender,
+            own: settings.node.clone(),
+            own_key: own_key_sender,
+            written,
             suspects: suspects_receiver,
             suspect_for: settings.lease_ttl,
             stopped,
@@ -220,9 +243,13 @@ impl Membership {
     }
 
     /// Marks a node as suspect: a request to it failed. The mark ends with the node's next record or
-    /// after the lifetime of a lease.
-    pub fn suspect(&self, node: &NodeName) {
-        let _ = self.suspects.try_send(node.clone());
+    /// after the lifetime of a lease. The node's key is read, because the watch may not have reported
+    /// its end; the returned channel ends when [`Self::members`] has what was read, or if it cannot be
+    /// read.
+    pub fn suspect(&self, node: &NodeName) -> oneshot::Receiver<()> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.suspects.try_send(Suspicion { node: node.clone(), answer });
+        answered
     }
 
     /// Stops renewing the lease and leaves it, so that the next server of this node continues it.

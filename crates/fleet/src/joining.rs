@@ -96,6 +96,7 @@ impl Node {
             replication,
             reservations: Reservations::default(),
             driver: Arc::clone(&driver),
+            owner_leases: Arc::default(),
             restorer,
             releases,
             membership: Mutex::new(Some(membership)),
@@ -110,6 +111,9 @@ impl Node {
         node.spawn(Arc::clone(&driver).send_deadlines(reports));
         node.spawn(Arc::clone(&driver).suspend_when_lost());
         node.spawn(driver.follow(guard));
+        let leases = Arc::clone(&node.owner_leases);
+        let members = node.members.clone();
+        node.spawn(async move { leases.follow(members).await });
         node.report_load().await;
         retried(until, async || node.hold_absent().await).await?;
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;

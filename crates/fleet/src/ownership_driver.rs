@@ -35,7 +35,7 @@ use crate::ownership_driver::records::Records;
 use crate::ownership_driver::table::Table;
 use crate::ownership_driver::turns::Turns;
 use isolet_cluster::membership::{Acknowledgements, MemberState, Membership};
-use isolet_cluster::model::{Class, ClusterSettings, LeaseDeadline, SandboxKey};
+use isolet_cluster::model::{BootTime, Class, ClusterSettings, Epoch, LeaseDeadline, SandboxKey};
 use isolet_cluster::ownership::Ownership;
 use isolet_sandbox::{LocalSandbox, SandboxClass, Service};
 use isolet_wire::node::NodeName;
@@ -99,6 +99,16 @@ impl OwnershipDriver {
         service.set_start_permits(Arc::new(Permits(Arc::clone(&driver))));
         service.set_snapshot_records(Arc::new(Records(Arc::clone(&driver))));
         Ok(driver)
+    }
+
+    /// Whether this node certainly holds its lease, by the clock.
+    pub(crate) fn holds_lease(&self) -> bool {
+        BootTime::now() < self.deadline.borrow().at
+    }
+
+    /// The registration to which the present deadline belongs.
+    pub(crate) fn registration_of_deadline(&self) -> Epoch {
+        self.deadline.borrow().registration
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -2,6 +2,7 @@
 
 mod client;
 mod etcd_server;
+mod faults;
 mod fleet;
 mod guard;
 mod joining;

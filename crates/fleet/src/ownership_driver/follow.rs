@@ -25,6 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What the following task has seen.
 struct Seen {
     registration: Option<Epoch>,
+    history: u64,
     connections: u64,
     /// Sandboxes that this node does not own, and when they were looked at.
     not_owned: HashMap<String, Instant>,
@@ -83,7 +84,8 @@ impl OwnershipDriver {
         let mut state = self.state.clone();
         let now = *state.borrow_and_update();
         let connections = reports.borrow_and_update().connections;
-        let mut seen = Seen { registration: None, connections, not_owned: HashMap::new() };
+        let mut seen =
+            Seen { registration: None, history: 0, connections, not_owned: HashMap::new() };
         self.find_stopped().await;
         self.learn_state(now, &mut seen);
         self.table().learn_all(Event::Restarted);
@@ -120,7 +122,12 @@ impl OwnershipDriver {
         match state {
             MemberState::Lost => table.learn_all(Event::LeaseLost),
             MemberState::Suspect { .. } => {}
-            MemberState::Member { registration, was_declared_dead } => {
+            MemberState::Member { registration, was_declared_dead, history } => {
+                if history != seen.history {
+                    seen.history = history;
+                    // The loss may have been too short to be seen.
+                    table.learn_all(Event::LeaseLost);
+                }
                 if was_declared_dead && seen.registration != Some(registration) {
                     info!(%registration, "this node was declared dead: its sandboxes are compared before they continue");
                     table.learn_all(Event::DeclaredDead);
