@@ -55,6 +55,11 @@ impl Fixture {
         Self::build(Options::new(), "", LONG_TTL_S)
     }
 
+    /// A node with a lease whose end a test waits for, after something that a busy machine delays.
+    pub(crate) fn with_patient_lease() -> Self {
+        Self::build(Options::new(), "", 3 * TTL_S)
+    }
+
     /// A node with more lines in the table `[cluster]`.
     pub(crate) fn with(options: Options, more: &str) -> Self {
         Self::build(options, more, TTL_S)
@@ -136,6 +141,16 @@ impl Fixture {
         let state = tokio::sync::watch::channel(isolet_cluster::membership::MemberState::Lost).1;
         let ownership = Ownership::new(self.client(), settings.keys, settings.node, state);
         self.runtime.block_on(ownership.owner_in_etcd(&key(id))).unwrap()
+    }
+
+    /// Writes to etcd, which counts its revision up.
+    pub(crate) fn advance(&self, revisions: u32) {
+        let client = self.client();
+        self.runtime.block_on(async {
+            for _ in 0..revisions {
+                client.put(b"isolet/of-the-test", b"").await.unwrap();
+            }
+        });
     }
 
     /// Waits until the lease of the node under test has ended in etcd.
@@ -253,6 +268,21 @@ impl Counting {
     pub(crate) fn freezes(&self) {
         wait_until("it is frozen", LEASE_ENDS, || self.is_frozen().then_some(()));
         self.stands();
+    }
+
+    /// Whether a process of it runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.handle.populated() && !self.is_frozen()
+    }
+
+    /// Writes an empty file in its workspace.
+    pub(crate) fn write_file(&self, name: &str) {
+        fs::write(self.directory.join("workspace").join(name), "").unwrap();
+    }
+
+    /// Whether its workspace has a file.
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        self.directory.join("workspace").join(name).try_exists().unwrap()
     }
 
     /// Whether its directory exists.
