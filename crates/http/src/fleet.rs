@@ -27,6 +27,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 /// A future of a [`Fleet`], which is a trait object.
 pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -253,6 +254,28 @@ pub trait Fleet: Send + Sync + 'static {
     /// Whether a node has no lease, as this node knows it.
     fn has_failed(&self, _node: &Peer) -> bool {
         false
+    }
+
+    /// Becomes true when the lease of the node of a sandbox ends, so that another node may take the
+    /// sandbox over. `None` for one that no other node takes over.
+    fn until_lost(
+        &self,
+        _tenant: &TenantId,
+        _sandbox: &SandboxId,
+        _node: &Peer,
+    ) -> Option<watch::Receiver<bool>> {
+        None
+    }
+
+    /// The registration of this node, under which it begins to answer a request.
+    fn registration(&self) -> u64 {
+        0
+    }
+
+    /// Whether this node may still answer for a sandbox that it has, a request that it began to answer
+    /// under a registration. It may not if another node may have taken the sandbox over since.
+    fn may_answer(&self, _tenant: &TenantId, _sandbox: &SandboxId, _registration: u64) -> bool {
+        true
     }
 
     /// Called for a sandbox whose node has no lease. One of the class `store` is taken over by this node.

@@ -141,7 +141,7 @@ impl OwnershipDriver {
         }
         let suspended = self.table().begin_suspensions();
         if !suspended.is_empty() {
-            self.suspend(&suspended).await;
+            self.suspend(&suspended, &[]).await;
         }
         Ok(())
     }
