@@ -6,6 +6,9 @@
 //! been applied, so each writing transaction of this crate compares what it expects and can be
 //! repeated.
 //!
+//! The client notices when etcd goes back in time, because it was restored from a backup: see
+//! [`EtcdError::WentBack`].
+//!
 //! The published clients of etcd generate their code in a build script that needs the program
 //! `protoc`. Building Isolet needs only Rust, so [`messages`] declares the messages by hand, and
 //! `tonic` does the rest. Users of etcd log in with client certificates; passwords are not supported.
@@ -13,6 +16,7 @@
 mod client;
 mod endpoints;
 mod error;
+mod history;
 mod lease;
 mod maintenance;
 mod messages;

@@ -10,8 +10,22 @@
 //! | state | meaning |
 //! |---|---|
 //! | [`MemberState::Member`] | the lease is held |
-//! | [`MemberState::Suspect`] | renewals fail; the deadline has not passed |
+//! | [`MemberState::Suspect`] | renewals fail, or the lease guard does not acknowledge the deadline; the deadline has not passed |
 //! | [`MemberState::Lost`] | the deadline has passed, or the key is gone. The node tries to renew the lease, and registers again if it ended |
+//!
+//! The lease is renewed only while the process that guards sandboxes has acknowledged the deadline
+//! before ([`Acknowledgements`]). So a node whose guard stands still loses its lease while its server
+//! can still freeze the sandboxes itself, and its record says `suspect`.
+//!
+//! The node sees in its own watch that its lease was revoked or its key deleted, and does not wait
+//! for its next renewal.
+//!
+//! A node that has lost its lease sends no renewal before etcd has answered a read: etcd may hear a
+//! node that hears nothing.
+//!
+//! The watch of all nodes counts as silent when nothing is heard of it although its progress is asked
+//! for, and when it does not report what this node has written: each node writes its record every 10 s
+//! at least. Then all keys are listed and watched again.
 //!
 //! A server that stops leaves its lease, and the next server of the same data directory continues it
 //! ([`NodeRecord::identity`](crate::model::NodeRecord::identity)), so sandboxes that outlive the
@@ -34,6 +48,7 @@ use crate::model::Load;
 use crate::model::Members;
 use crate::model::NodeRecord;
 use crate::model::ReportedState;
+use directory::Suspicion;
 pub use error::{JoinError, OperatorError};
 use isolet_wire::node::NodeName;
 use lease::LeaseTask;
@@ -41,6 +56,7 @@ pub use operator::Operator;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -57,8 +73,11 @@ pub enum MemberState {
         registration: Epoch,
         /// Whether the node was declared dead before it registered.
         was_declared_dead: bool,
+        /// How often etcd has gone back in time since the server has started. What was known under
+        /// another number is void.
+        history: u64,
     },
-    /// It does, but renewals fail.
+    /// It does, but renewals fail, or the lease guard does not answer.
     Suspect {
         /// The registration.
         registration: Epoch,
@@ -80,15 +99,30 @@ impl MemberState {
     }
 }
 
+/// Where the process that guards sandboxes acknowledges deadlines.
+#[derive(Debug, Clone)]
+pub struct Acknowledgements(watch::Sender<Option<LeaseDeadline>>);
+
+impl Acknowledgements {
+    /// The guard stops the sandboxes at this deadline. From the first call on, the lease is renewed
+    /// only while the guard has acknowledged the deadline of the renewal before.
+    pub fn acknowledge(&self, deadline: LeaseDeadline) {
+        self.0.send_replace(Some(deadline));
+    }
+}
+
 /// The membership of this node. It ends when [`Self::stop`] or [`Self::leave`] is called, or when it
 /// is dropped.
 #[derive(Debug)]
 pub struct Membership {
+    acknowledged: Acknowledgements,
+    /// Whether the lease guard has not acknowledged the deadline for too long.
+    is_unguarded: watch::Receiver<bool>,
     state: watch::Receiver<MemberState>,
     deadline: watch::Receiver<LeaseDeadline>,
     members: watch::Receiver<Members>,
     record: watch::Sender<Arc<NodeRecord>>,
-    suspects: mpsc::Sender<NodeName>,
+    suspects: mpsc::Sender<Suspicion>,
     stop: watch::Sender<bool>,
     lease: JoinHandle<i64>,
     directory: JoinHandle<()>,
@@ -115,7 +149,11 @@ impl Membership {
         let (deadline_sender, deadline) = watch::channel(registered.deadline);
         let (members_sender, members) = watch::channel(table.members(&Default::default()));
         let (record_sender, record) = watch::channel(Arc::new(record));
+        let (acknowledged_sender, acknowledged) = watch::channel(None);
+        let (unguarded_sender, is_unguarded) = watch::channel(false);
         let (suspects, suspects_receiver) = mpsc::channel(SUSPECTS_WAITING_MAX);
+        let (written_sender, written) = watch::channel(0);
+        let (own_key_sender, own_key) = watch::channel(directory::OwnKey::default());
         let (stop, stopped) = watch::channel(false);
         let lease = LeaseTask {
             etcd: etcd.clone(),
@@ -126,16 +164,26 @@ impl Membership {
             stopped: stopped.clone(),
             state: state_sender,
             deadline: deadline_sender,
+            acknowledged,
+            is_unguarded: unguarded_sender,
+            own_key,
+            written: written_sender,
+            generations: etcd.generations(),
         };
         let directory = directory::DirectoryTask {
             etcd: etcd.clone(),
             keys: settings.keys.clone(),
             members: members_sender,
+            own: settings.node.clone(),
+            own_key: own_key_sender,
+            written,
             suspects: suspects_receiver,
             suspect_for: settings.lease_ttl,
             stopped,
         };
         Ok(Self {
+            acknowledged: Acknowledgements(acknowledged_sender),
+            is_unguarded,
             state,
             deadline,
             members,
@@ -161,6 +209,12 @@ impl Membership {
         self.deadline.clone()
     }
 
+    /// Where the process that guards sandboxes acknowledges each deadline.
+    #[must_use]
+    pub fn acknowledgements(&self) -> Acknowledgements {
+        self.acknowledged.clone()
+    }
+
     /// All nodes, now and whenever one changes.
     #[must_use]
     pub fn members(&self) -> watch::Receiver<Members> {
@@ -177,7 +231,10 @@ impl Membership {
     /// What this node reports about itself.
     #[must_use]
     pub fn reported(&self) -> ReportedState {
-        self.record.borrow().state
+        match self.record.borrow().state {
+            ReportedState::Ready if *self.is_unguarded.borrow() => ReportedState::Suspect,
+            state => state,
+        }
     }
 
     /// Reports whether this node accepts sandboxes. It is written at once.
@@ -186,9 +243,13 @@ impl Membership {
     }
 
     /// Marks a node as suspect: a request to it failed. The mark ends with the node's next record or
-    /// after the lifetime of a lease.
-    pub fn suspect(&self, node: &NodeName) {
-        let _ = self.suspects.try_send(node.clone());
+    /// after the lifetime of a lease. The node's key is read, because the watch may not have reported
+    /// its end; the returned channel ends when [`Self::members`] has what was read, or if it cannot be
+    /// read.
+    pub fn suspect(&self, node: &NodeName) -> oneshot::Receiver<()> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.suspects.try_send(Suspicion { node: node.clone(), answer });
+        answered
     }
 
     /// Stops renewing the lease and leaves it, so that the next server of this node continues it.

@@ -62,6 +62,8 @@ pub struct Ownership {
     node: NodeName,
     state: watch::Receiver<MemberState>,
     cache: Arc<OwnerCache>,
+    /// How often etcd has gone back in time.
+    generations: watch::Receiver<u64>,
 }
 
 /// A sandbox that a node wants to own.
@@ -109,7 +111,8 @@ impl Ownership {
         state: watch::Receiver<MemberState>,
     ) -> Self {
         let cache = Arc::new(OwnerCache::new(OWNERS_CACHED_MAX));
-        Self { etcd, keys, node, state, cache }
+        let generations = etcd.generations();
+        Self { etcd, keys, node, state, cache, generations }
     }
 
     /// The owner of a sandbox: from the cache, or from etcd if it is not there. A cached owner may be
@@ -119,7 +122,7 @@ impl Ownership {
     /// # Errors
     /// [`OwnershipError::Etcd`], [`OwnershipError::Unreadable`].
     pub async fn owner(&self, sandbox: &SandboxKey) -> Result<Option<Owner>, OwnershipError> {
-        match self.cache.get(sandbox) {
+        match self.cached(sandbox) {
             Some(owner) => Ok(Some(owner)),
             None => self.owner_in_etcd(sandbox).await,
         }
@@ -128,6 +131,7 @@ impl Ownership {
     /// The owner of a sandbox, if the cache has it.
     #[must_use]
     pub fn cached(&self, sandbox: &SandboxKey) -> Option<Owner> {
+        self.cache.follow(*self.generations.borrow());
         self.cache.get(sandbox)
     }
 
@@ -146,6 +150,7 @@ impl Ownership {
     ) -> Result<Option<Owner>, OwnershipError> {
         let pair = self.etcd.get(&self.keys.owner(sandbox)).await?;
         let owner = pair.map(|pair| read_owner(sandbox, &pair)).transpose()?;
+        self.cache.follow(*self.generations.borrow());
         match &owner {
             Some(owner) => self.cache.learn(sandbox, owner),
             None => self.cache.remove(sandbox),

@@ -104,6 +104,7 @@ impl Node {
             reservations: Reservations::default(),
             clock_disagrees: AtomicBool::default(),
             driver: Arc::clone(&driver),
+            owner_leases: Arc::default(),
             restorer,
             releases,
             membership: Mutex::new(Some(membership)),
@@ -117,7 +118,12 @@ impl Node {
         let (reports, guard) = watch::channel(GuardReport::default());
         node.spawn(Arc::clone(&driver).send_deadlines(reports));
         node.spawn(Arc::clone(&driver).suspend_when_lost());
+        // The lease is renewed meanwhile.
+        retried(until, async || driver.end_earlier().await).await?;
         node.spawn(driver.follow(guard));
+        let leases = Arc::clone(&node.owner_leases);
+        let members = node.members.clone();
+        node.spawn(async move { leases.follow(members).await });
         node.report_load().await;
         retried(until, async || node.hold_absent().await).await?;
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;

@@ -5,6 +5,7 @@ mod webhook_records;
 use crate::listener;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
+use crate::outgoing::owner_leases::OwnerLeases;
 use crate::ownership_driver::OwnershipDriver;
 use crate::release::Release;
 use crate::replication::Replication;
@@ -28,6 +29,8 @@ use tracing::warn;
 
 /// How long requests of other nodes may take after the server was asked to stop.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
+/// How long a request waits for the key of a node in etcd that it could not reach.
+const SUSPECT_WAIT: Duration = Duration::from_secs(2);
 /// How long leaving the lease to the next server may take.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,6 +48,7 @@ pub struct Node {
     /// Whether the log has said that the clock of this node does not agree with that of the object store.
     pub(crate) clock_disagrees: AtomicBool,
     pub(crate) driver: Arc<OwnershipDriver>,
+    pub(crate) owner_leases: Arc<OwnerLeases>,
     pub(crate) restorer: Arc<Restorer>,
     pub(crate) releases: mpsc::Sender<Release>,
     /// `None` after [`Node::stop`].
@@ -108,6 +112,16 @@ impl Node {
     pub(crate) fn with_membership(&self, call: impl FnOnce(&Membership)) {
         if let Some(membership) = &*lock(&self.membership) {
             call(membership);
+        }
+    }
+
+    /// Marks a node as suspect that cannot be reached, and waits until its key was read.
+    pub(crate) async fn suspect(&self, node: &NodeName) {
+        let mut read = None;
+        self.with_membership(|membership| read = Some(membership.suspect(node)));
+        if let Some(read) = read {
+            // It ends without an answer if the key cannot be read.
+            let _ = timeout(SUSPECT_WAIT, read).await;
         }
     }
 

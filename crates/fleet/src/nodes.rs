@@ -138,7 +138,8 @@ fn shown_node(member: &Member) -> NodeInfo {
         (NodeState::Lost, _) => ShownState::Lost,
         (NodeState::Ready | NodeState::Suspect, ReportedState::Stopping) => ShownState::Stopping,
         (NodeState::Ready | NodeState::Suspect, ReportedState::Starting) => ShownState::Starting,
-        (NodeState::Suspect, ReportedState::Ready) => ShownState::Suspect,
+        (NodeState::Suspect, ReportedState::Ready)
+        | (NodeState::Ready | NodeState::Suspect, ReportedState::Suspect) => ShownState::Suspect,
         (NodeState::Ready, ReportedState::Ready) => ShownState::Ready,
     };
     let text = |(name, value): (&Label, &Label)| (name.to_string(), value.to_string());

@@ -1,5 +1,7 @@
 //! Sends requests to other nodes.
 
+pub(crate) mod owner_leases;
+
 use axum::body::Body;
 use hyper::header::HOST;
 use hyper::http::HeaderValue;

@@ -34,8 +34,8 @@ use crate::ownership_driver::permits::Permits;
 use crate::ownership_driver::records::Records;
 use crate::ownership_driver::table::Table;
 use crate::ownership_driver::turns::Turns;
-use isolet_cluster::membership::{MemberState, Membership};
-use isolet_cluster::model::{Class, ClusterSettings, LeaseDeadline, SandboxKey};
+use isolet_cluster::membership::{Acknowledgements, MemberState, Membership};
+use isolet_cluster::model::{BootTime, Class, ClusterSettings, Epoch, LeaseDeadline, SandboxKey};
 use isolet_cluster::ownership::Ownership;
 use isolet_sandbox::{LocalSandbox, SandboxClass, Service};
 use isolet_wire::node::NodeName;
@@ -58,6 +58,7 @@ pub(crate) struct OwnershipDriver {
     region: String,
     state: watch::Receiver<MemberState>,
     deadline: watch::Receiver<LeaseDeadline>,
+    acknowledgements: Acknowledgements,
     table: Mutex<Table>,
     /// Sandboxes that are being moved, and to which node.
     pub(crate) destinations: Mutex<HashMap<SandboxKey, NodeName>>,
@@ -84,6 +85,7 @@ impl OwnershipDriver {
             region: settings.region.to_string(),
             state: membership.state(),
             deadline: membership.deadline(),
+            acknowledgements: membership.acknowledgements(),
             table: Mutex::default(),
             destinations: Mutex::default(),
             recording: Turns::default(),
@@ -93,9 +95,20 @@ impl OwnershipDriver {
         driver.table().load(stored, &local);
         let deadline = *driver.deadline.borrow();
         service.extend_lease(deadline).await?;
+        driver.acknowledgements.acknowledge(deadline);
         service.set_start_permits(Arc::new(Permits(Arc::clone(&driver))));
         service.set_snapshot_records(Arc::new(Records(Arc::clone(&driver))));
         Ok(driver)
+    }
+
+    /// Whether this node certainly holds its lease, by the clock.
+    pub(crate) fn holds_lease(&self) -> bool {
+        BootTime::now() < self.deadline.borrow().at
+    }
+
+    /// The registration to which the present deadline belongs.
+    pub(crate) fn registration_of_deadline(&self) -> Epoch {
+        self.deadline.borrow().registration
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -81,7 +81,7 @@ impl Node {
                 }
                 // Its lease has just ended, or it has registered again.
                 Err(error @ OwnershipError::NotAMember { .. }) => {
-                    self.with_membership(|membership| membership.suspect(&placed.node));
+                    self.with_membership(|membership| drop(membership.suspect(&placed.node)));
                     refused = Some(error);
                 }
                 Err(error) => return Err(unavailable(&error)),

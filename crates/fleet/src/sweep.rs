@@ -116,8 +116,8 @@ impl Node {
             let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
             let stored = self.stored_if_readable(&sandbox).await?;
             // Of the class `node`, only one that was moved can be restored: its task finds out.
-            let may_be_lost = class == Class::Node
-                || stored.as_ref().is_some_and(|stored| stored.restorable().is_empty());
+            let may_be_lost =
+                class == Class::Node || stored.as_ref().is_some_and(|stored| !stored.names_any());
             if let Some(id) = owned_id(&sandbox) {
                 let is_over = |stored: &PushedRecord| stored.is_over(now_ms());
                 if ended < ENDED_MAX && stored.as_ref().is_some_and(is_over) {

@@ -11,7 +11,7 @@ use crate::sandbox_key::{key, owned_id};
 use crate::store_class::discards::AT_ONCE;
 use axum::body::Body;
 use hyper::Request;
-use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
+use isolet_cluster::model::{Class, Epoch, NodeState, Owner, SandboxKey};
 use isolet_http::fleet::{
     Fleet, FleetError, FleetFuture, MoveTo, NodeChange, NodeError, NodeInfo, NodeList, Peer,
     PeerHandler, PeerResponse, PlacedSandbox, Placement, PlacementWish, Presence, Rescue,
@@ -19,8 +19,11 @@ use isolet_http::fleet::{
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{CredentialSpec, LocalSandbox, OwnedId, SandboxId, TenantId};
+use isolet_sandbox::{
+    CredentialSpec, LocalSandbox, OwnedId, SandboxClass, SandboxId, SnapshotId, TenantId,
+};
 use isolet_wire::node::NodeName;
+use tokio::sync::watch;
 use tracing::{error, warn};
 
 impl Node {
@@ -62,7 +65,7 @@ impl Node {
             }
             if let Some(id) = owned_id(sandbox)
                 && self.service.has_departed(&id.tenant, &id.id)
-                && self.stored(sandbox).await.map_err(|e| unavailable(&e))?.restorable().is_empty()
+                && !self.stored(sandbox).await.map_err(|e| unavailable(&e))?.names_any()
             {
                 // Placed here again after it was deleted elsewhere.
                 self.service.returns(&id.tenant, &id.id);
@@ -172,6 +175,29 @@ impl Fleet for Node {
         self.is_without_lease(&node.node)
     }
 
+    fn until_lost(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        node: &Peer,
+    ) -> Option<watch::Receiver<bool>> {
+        let owner = self.ownership.cached(&key(tenant, sandbox)?)?;
+        // The node of one of the class `node` may be cut off from etcd only, and answers.
+        let follows = owner.class == Class::Store && !self.is_without_lease(&node.node);
+        follows.then(|| self.owner_leases.until_lost(&node.node))
+    }
+
+    fn registration(&self) -> u64 {
+        u64::try_from(self.driver.registration_of_deadline().revision()).unwrap_or_default()
+    }
+
+    fn may_answer(&self, tenant: &TenantId, sandbox: &SandboxId, registration: u64) -> bool {
+        let found = self.service.local_sandbox(tenant, sandbox);
+        let is_store = found.is_some_and(|found| found.class == SandboxClass::Store);
+        // By the clock: a server that was stopped has not noticed yet.
+        !is_store || self.driver.holds_lease() && self.registration() == registration
+    }
+
     fn rescue<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -253,8 +279,9 @@ impl Fleet for Node {
         &'a self,
         tenant: &'a TenantId,
         sandbox: &'a SandboxId,
+        called: Option<&'a SnapshotId>,
     ) -> FleetFuture<'a, Result<Presence, FleetError>> {
-        Box::pin(self.restorer.restore(tenant, sandbox))
+        Box::pin(self.restorer.restore(tenant, sandbox, called))
     }
 
     fn abandon<'a>(
@@ -359,12 +386,15 @@ impl Fleet for Node {
                 }
                 Err(Unsent { failure: SendFailure::Lost(_), .. }) => metrics.lost.inc(),
             };
-            sent.map_err(|unsent| {
-                if unsent.is_suspect {
-                    self.with_membership(|membership| membership.suspect(&peer.node));
+            match sent {
+                Ok(response) => Ok(response),
+                Err(unsent) => {
+                    if unsent.is_suspect {
+                        self.suspect(&peer.node).await;
+                    }
+                    Err(unsent.failure)
                 }
-                unsent.failure
-            })
+            }
         })
     }
 

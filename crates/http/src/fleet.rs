@@ -13,7 +13,7 @@ mod rescue;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, TenantId};
+use isolet_sandbox::{CredentialSpec, LocalSandbox, SandboxClass, SandboxId, SnapshotId, TenantId};
 use isolet_wire::node::NodeName;
 pub use moving::{MoveTo, StoredAway};
 pub use nodes::{
@@ -27,6 +27,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 /// A future of a [`Fleet`], which is a trait object.
 pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -255,6 +256,28 @@ pub trait Fleet: Send + Sync + 'static {
         false
     }
 
+    /// Becomes true when the lease of the node of a sandbox ends, so that another node may take the
+    /// sandbox over. `None` for one that no other node takes over.
+    fn until_lost(
+        &self,
+        _tenant: &TenantId,
+        _sandbox: &SandboxId,
+        _node: &Peer,
+    ) -> Option<watch::Receiver<bool>> {
+        None
+    }
+
+    /// The registration of this node, under which it begins to answer a request.
+    fn registration(&self) -> u64 {
+        0
+    }
+
+    /// Whether this node may still answer for a sandbox that it has, a request that it began to answer
+    /// under a registration. It may not if another node may have taken the sandbox over since.
+    fn may_answer(&self, _tenant: &TenantId, _sandbox: &SandboxId, _registration: u64) -> bool {
+        true
+    }
+
     /// Called for a sandbox whose node has no lease. One of the class `store` is taken over by this node.
     ///
     /// # Errors
@@ -275,7 +298,8 @@ pub trait Fleet: Send + Sync + 'static {
     }
 
     /// Restores a sandbox that this node owns and lacks, if a snapshot is in the object store. Without
-    /// one, the request may create it.
+    /// one, the request may create it. `called` is the snapshot for which the tenant calls: if it is one of
+    /// the recorded ones, it is restored, and newer ones are skipped.
     ///
     /// # Errors
     /// [`FleetError::Restoring`], [`FleetError::NotRestored`], [`FleetError::Unavailable`].
@@ -283,6 +307,7 @@ pub trait Fleet: Send + Sync + 'static {
         &'a self,
         _tenant: &'a TenantId,
         _sandbox: &'a SandboxId,
+        _called: Option<&'a SnapshotId>,
     ) -> FleetFuture<'a, Result<Presence, FleetError>> {
         Box::pin(std::future::ready(Ok(Presence::Here(None))))
     }

@@ -7,7 +7,7 @@ use crate::client::output::print_message;
 use crate::config::{Overrides, ServerSettings};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use isolet_repository::{NotPruned, PRUNE_AGE, Pruned, Repository, StoreSettings};
+use isolet_repository::{DeepCheck, NotPruned, PRUNE_AGE, Pruned, Repository, StoreSettings};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ same key file: create it on one, and copy it to the others. Without it, nothing 
 
   isolet store init
   isolet store check
+  isolet store check --deep
   isolet store prune")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,7 +38,16 @@ enum StoreCommand {
     /// Create the key file and the repository in the store, each unless it exists.
     Init,
     /// Check that the store can be reached and that the key file is the right one.
-    Check,
+    #[command(after_help = "\
+With --deep, everything in the store is read and decrypted. Exits with 1 if something is missing or damaged.
+
+  isolet store check
+  isolet store check --deep --json | jq -r .damages[]")]
+    Check {
+        /// Read everything of all tenants, and say what is missing or damaged
+        #[arg(long)]
+        deep: bool,
+    },
     /// Delete chunks that no snapshot has any more. Run it once a day, on one server.
     #[command(after_help = "\
 Servers may push and pull at the same time. What no snapshot needs is marked first, and deleted by a
@@ -79,7 +89,11 @@ async fn perform(command: StoreCommand, store: &StoreSettings, json: bool) -> Re
                 print_message("copy the key file to every server, and keep a copy in a safe place");
             }
         }
-        StoreCommand::Check => {
+        StoreCommand::Check { deep: true } => {
+            let check = Repository::open(store).await?.check_deep().await?;
+            return report_check(&check, json);
+        }
+        StoreCommand::Check { deep: false } => {
             Repository::open(store).await?;
             if json {
                 return pretty(&json!({"url": store.url, "ok": true}));
@@ -98,6 +112,33 @@ async fn perform(command: StoreCommand, store: &StoreSettings, json: bool) -> Re
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn report_check(check: &DeepCheck, json: bool) -> Result<ExitCode> {
+    let code = if check.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if json {
+        pretty(&json!({
+            "ok": check.damaged == 0,
+            "tenants": check.tenants,
+            "snapshots": check.snapshots,
+            "packs": check.packs,
+            "bytes": check.bytes,
+            "damaged": check.damaged,
+            "damages": check.damages,
+        }))?;
+        return Ok(code);
+    }
+    for damage in &check.damages {
+        print_message(damage);
+    }
+    print_message(format_args!(
+        "snapshots {}; packs {} ({} MiB); missing or damaged {}",
+        check.snapshots,
+        check.packs,
+        check.bytes.div_ceil(1 << 20),
+        check.damaged
+    ));
+    Ok(code)
 }
 
 fn report(pruned: &Pruned, json: bool) -> Result<()> {

@@ -34,6 +34,8 @@
 //! - A server that was stopped and continues may thaw a sandbox, or start one that was admitted
 //!   before. So the guard looks at stopped sandboxes every [`ENFORCE_INTERVAL`], and freezes again
 //!   what runs.
+//! - The process is locked in memory, and runs before normal processes. One that stands still for 3 s
+//!   although it owes an answer is killed and replaced.
 //! - A server that starts must ask which sandboxes still belong to the node before it resumes them.
 //! - If the guard is killed, the server starts another one, and announces all sandboxes again. If both
 //!   are killed at the same time, nothing stops the sandboxes until the next server has started.

@@ -60,6 +60,10 @@ impl Fixture {
         process::all().into_iter().find(|pid| process::arguments(*pid).contains(&flags))
     }
 
+    fn guard_process(&self) -> i32 {
+        self.guard_pid().expect("the guard runs")
+    }
+
     fn handle(&self) -> SandboxHandle {
         SandboxHandle::open(&self.config, &self.name)
     }
@@ -275,7 +279,7 @@ fn a_killed_guard_is_noticed_and_replaced() {
     let guard = fixture.guard();
     guard.extend(within(1, LATER_MS)).expect("extended");
     guard.admit(&fixture.name, of(1)).expect("admitted");
-    process::kill(fixture.guard_pid().expect("the guard runs"));
+    process::kill(fixture.guard_process());
     wait_until("the guard is gone", SOON, || {
         matches!(guard.extend(within(1, LATER_MS)), Err(GuardError::Gone(_))).then_some(())
     });
@@ -310,4 +314,55 @@ fn a_teardown_ends_the_guard_and_what_it_has_stopped() {
     fixture.server.wait_until_ready();
     assert_eq!(fixture.sandbox.says("echo works"), "works\n");
     assert_eq!(fixture.guard_pid(), None);
+}
+
+/// A guard that was stopped answered nothing, and every server that connected to it waited in vain, so
+/// nothing could stop the sandboxes at the deadline.
+/// Promises: FL1.
+#[test]
+fn a_guard_that_stands_still_is_killed_and_replaced() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
+    let stopped = fixture.guard_process();
+    process::signal(stopped, Signal::STOP);
+    let extended = guard.extend(within(1, LATER_MS));
+    assert!(matches!(extended, Err(GuardError::Gone(_))), "{extended:?}");
+    assert!(!process::alive(stopped), "it still stands");
+    drop(guard);
+    let guard = fixture.guard();
+    assert_ne!(fixture.guard_process(), stopped);
+    // The next server finds one that stands still.
+    process::signal(fixture.guard_process(), Signal::STOP);
+    drop(guard);
+    let guard = fixture.guard();
+    fixture.runs_until_soon(&guard, 1);
+    fixture.wait_for(&guard, GuardedState::Stopped);
+    fixture.stands();
+    guard.free(&fixture.name).expect("freed");
+    fixture.counts();
+}
+
+/// On a machine that is short of memory, the guard must not wait for its own pages at the deadline.
+/// Promises: FL1.
+#[test]
+fn the_guard_is_locked_in_memory_and_runs_before_normal_processes() {
+    let fixture = Fixture::new();
+    let _guard = fixture.guard();
+    let of_guard = format!("/proc/{}", fixture.guard_process());
+    let read = |file: &str| fs::read_to_string(format!("{of_guard}/{file}")).expect("it runs");
+    let locked = read("status").lines().find_map(|line| {
+        line.strip_prefix("VmLck:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    assert!(locked.is_some_and(|kib| kib > 0), "{locked:?}");
+    // A container may lack the capability CAP_SYS_RESOURCE, which is bit 24.
+    let own = fs::read_to_string("/proc/self/status").expect("own status");
+    let effective = own.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a mask");
+    if u64::from_str_radix(effective.trim(), 16).expect("hexadecimal") & (1 << 24) != 0 {
+        assert_eq!(read("oom_score_adj").trim(), "-1000");
+    }
+    // 1 is SCHED_FIFO, field 41 of the line.
+    let stat = read("stat");
+    assert_eq!(stat.rsplit_once(") ").unwrap().1.split(' ').nth(38), Some("1"), "{stat}");
 }

@@ -29,6 +29,8 @@ pub struct FleetMetrics {
     pub placed_nowhere: Counter,
     /// New sandboxes that the node on which this one placed them refused for want of room.
     pub placed_refused: Counter,
+    /// Snapshots that this node has not restored because a tenant called for an older one.
+    pub skipped: Counter,
 }
 
 impl FleetMetrics {
@@ -66,6 +68,11 @@ impl FleetMetrics {
              a node that refused them for want of room",
         )
         .family(registry, "result", ["here", "elsewhere", "nowhere", "refused"]);
+        let skipped = described(
+            "isolet_fleet_skipped_snapshots",
+            "Snapshots that this node has not restored because a tenant called for an older one",
+        )
+        .register(registry, Counter::default());
         Self {
             nodes,
             lease_left,
@@ -78,6 +85,7 @@ impl FleetMetrics {
             placed_elsewhere,
             placed_nowhere,
             placed_refused,
+            skipped,
         }
     }
 

@@ -81,6 +81,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether reading again may have another result. A store can answer "not found" for an object that it
+    /// has, list an earlier state, or send something else: such an answer does not say that a snapshot was
+    /// never there.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRepository(_) | Self::NoSnapshot(_) | Self::Store(_) | Self::Damaged { .. }
+        )
+    }
+
     pub(crate) fn damaged(object: &str, reason: impl Into<String>) -> Self {
         Self::Damaged { object: object.to_owned(), reason: reason.into() }
     }

@@ -62,6 +62,7 @@ pub use files::source::{Root, RootKind, Source};
 pub use format::manifest::Manifest;
 pub use objects::settings::StoreSettings;
 pub use transfer::checkpoint::Checkpoint;
+pub use transfer::deep_check::DeepCheck;
 pub use transfer::progress::{Phase, Progress};
 pub use transfer::prune::{NotPruned, PRUNE_AGE, Pruned};
 pub use transfer::pull::{PullTarget, Pulled};

@@ -1,6 +1,7 @@
 //! Pushes, pulls, lists and prunes.
 
 pub(crate) mod checkpoint;
+pub(crate) mod deep_check;
 pub(crate) mod fetch;
 pub(crate) mod index_cache;
 pub(crate) mod known;

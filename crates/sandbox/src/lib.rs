@@ -50,8 +50,9 @@ pub use model::ids::{
 };
 pub use model::info::class::SandboxClass;
 pub use model::info::ownership::{
-    self, Arrival, Departed, Departure, FleetSettings, IdClaims, LocalSandbox, LostSince,
-    PushedSnapshot, RestoredFrom, SnapshotRecords, StartPermits, StoredOwnership, StoredSandbox,
+    self, Arrival, Departed, Departure, FleetSettings, IdClaims, KnownPushes, LocalSandbox,
+    LostSince, PushedSnapshot, RestoredFrom, SnapshotRecords, StartPermits, StoredOwnership,
+    StoredSandbox,
 };
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,

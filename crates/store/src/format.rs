@@ -11,7 +11,7 @@ use std::path::Path;
 /// No upgrade between two formats is supported. Until release 1.0, every incompatible change of
 /// records, of frames between the programs, of settings or of values in etcd raises the number by
 /// one.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The file with the number, in the data directory.
 pub const FORMAT_FILE: &str = "format";

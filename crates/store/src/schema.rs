@@ -71,6 +71,10 @@ const STEPS: &[&str] = &["
     CREATE TABLE webhook_progress (
         tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE snapshot_numbers (
+        sandbox TEXT PRIMARY KEY REFERENCES sandboxes (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// The number of the next change of a key, in a statement that adds or revokes one. Readers read only the

@@ -14,6 +14,7 @@ pub mod mount;
 pub mod namespaces;
 pub mod peer;
 pub mod pty;
+pub mod scheduling;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;

@@ -5,6 +5,7 @@ use crate::cut::{Cut, CutDirection};
 use crate::delay::EtcdDelay;
 use crate::namespace::NetworkNamespace;
 use crate::store_fault::{StoreFailure, StoreFault};
+use isolet_kit::s3::Fault;
 use isolet_kit::{Http, LONG, Options, Sandbox, Server, Traces, wait_until};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -84,6 +85,16 @@ impl LocalNode {
     #[must_use]
     pub fn delay_etcd(&self, members: u8, round_trip: Duration) -> EtcdDelay<'_> {
         EtcdDelay::new(&self.network, members, round_trip)
+    }
+
+    /// Lets a plan decide what the object store answers to this node until the result is dropped: by method,
+    /// path and number of the request.
+    #[must_use]
+    pub fn plan_store(
+        &self,
+        plan: impl Fn(&str, &str, u64) -> Fault + Send + 'static,
+    ) -> StoreFault<'_> {
+        StoreFault::planned(&self.network, plan)
     }
 
     /// Lets the object store fail for this node until the result is dropped.

@@ -43,6 +43,16 @@ impl ObjectStore {
         SocketAddr::from((STORE, STORE_PORT))
     }
 
+    /// The keys of all objects, without those after the first 1,000. Call it in the clients' namespace.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let list = s3::request(Self::address(), "GET", &format!("/{BUCKET}?list-type=2"));
+        s3::keys(&list.expect("a list"))
+    }
+
     /// The network namespace of the server.
     #[must_use]
     pub fn network(&self) -> &NetworkNamespace {

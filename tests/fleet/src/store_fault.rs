@@ -2,22 +2,13 @@
 
 use crate::addresses::{CLIENTS, STORE, STORE_PORT};
 use crate::namespace::NetworkNamespace;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use isolet_kit::s3::{Fault, FaultyProxy};
+use std::net::{SocketAddr, TcpListener};
 
+/// What becomes of packets that do not go to the proxy.
+const REJECT: &str = "reject with tcp reset";
 /// The table of the packet filter.
 const TABLE: &str = "ip store_fault";
-/// The pause between two looks for connections.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long a client may take to send a request.
-const READ_MAX: Duration = Duration::from_secs(5);
-/// What every request is answered with.
-const ANSWER: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/xml\r\n\
-    content-length: 41\r\nconnection: close\r\n\r\n<Error><Code>InternalError</Code></Error>";
 
 /// How the object store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +30,7 @@ impl StoreFailure {
 #[derive(Debug)]
 pub struct StoreFault<'a> {
     node: &'a NetworkNamespace,
-    _answers: Option<ErrorServer>,
+    proxy: Option<FaultyProxy>,
 }
 
 impl<'a> StoreFault<'a> {
@@ -49,16 +40,41 @@ impl<'a> StoreFault<'a> {
     /// When a part cannot be created.
     #[must_use]
     pub fn new(node: &'a NetworkNamespace, failure: StoreFailure) -> Self {
-        let answers = (failure == StoreFailure::Errors).then(ErrorServer::start);
-        let verdict = match failure {
-            StoreFailure::Silent => "drop",
-            StoreFailure::Refuses | StoreFailure::Errors => "reject with tcp reset",
-        };
-        let redirect = answers.as_ref().map(|server| {
+        match failure {
+            StoreFailure::Silent => Self::redirected(node, "drop", None),
+            StoreFailure::Refuses => Self::redirected(node, REJECT, None),
+            StoreFailure::Errors => Self::planned(node, |_, _, _| Fault::Status500),
+        }
+    }
+
+    /// Lets a plan decide what the object store answers to a node: by method, path and number of the request.
+    /// Call it in the clients' namespace.
+    ///
+    /// # Panics
+    /// When a part cannot be created.
+    #[must_use]
+    pub fn planned(
+        node: &'a NetworkNamespace,
+        plan: impl Fn(&str, &str, u64) -> Fault + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((CLIENTS, 0)).expect("a port of the clients");
+        let proxy = FaultyProxy::between(listener, SocketAddr::from((STORE, STORE_PORT)));
+        proxy.plan(plan);
+        Self::redirected(node, REJECT, Some(proxy))
+    }
+
+    /// The number of requests that were not answered by the store as it does.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.proxy.as_ref().map_or(0, FaultyProxy::injected)
+    }
+
+    fn redirected(node: &'a NetworkNamespace, verdict: &str, proxy: Option<FaultyProxy>) -> Self {
+        let redirect = proxy.as_ref().map(|proxy| {
             format!(
-                "chain to_server {{\ntype nat hook output priority -100;\n\
+                "chain to_proxy {{\ntype nat hook output priority -100;\n\
                  ip daddr {STORE} tcp dport {STORE_PORT} dnat to {}\n}}\n",
-                server.address
+                proxy.address()
             )
         });
         // A redirected connection has another address when it reaches the filter.
@@ -67,7 +83,7 @@ impl<'a> StoreFault<'a> {
              ip daddr {STORE} tcp dport {STORE_PORT} {verdict}\n}}\n}}\n",
             redirect.unwrap_or_default()
         ));
-        Self { node, _answers: answers }
+        Self { node, proxy }
     }
 }
 
@@ -76,61 +92,4 @@ impl Drop for StoreFault<'_> {
         let mut delete = self.node.command("nft");
         let _ = delete.args(["delete", "table"]).args(TABLE.split(' ')).output();
     }
-}
-
-/// An HTTP server that only knows the status 500.
-#[derive(Debug)]
-struct ErrorServer {
-    address: SocketAddr,
-    ended: Arc<AtomicBool>,
-    serving: Option<JoinHandle<()>>,
-}
-
-impl ErrorServer {
-    fn start() -> Self {
-        let listener = TcpListener::bind((CLIENTS, 0)).expect("a port of the clients");
-        let address = listener.local_addr().expect("a bound listener");
-        listener.set_nonblocking(true).expect("a listener");
-        let ended = Arc::<AtomicBool>::default();
-        let own = Arc::clone(&ended);
-        let serving = thread::spawn(move || {
-            while !own.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    Ok((client, _)) => drop(thread::spawn(move || answer(client))),
-                    Err(_) => thread::park_timeout(LOOK),
-                }
-            }
-        });
-        Self { address, ended, serving: Some(serving) }
-    }
-}
-
-impl Drop for ErrorServer {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::SeqCst);
-        if let Some(serving) = self.serving.take() {
-            let _ = serving.join();
-        }
-    }
-}
-
-/// Reads a request with its body, and answers.
-fn answer(client: TcpStream) -> std::io::Result<()> {
-    client.set_nonblocking(false)?;
-    client.set_read_timeout(Some(READ_MAX))?;
-    let mut request = BufReader::new(client);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        request.read_line(&mut line)?;
-        let line = line.trim().to_ascii_lowercase();
-        if line.is_empty() {
-            break;
-        }
-        if let Some(text) = line.strip_prefix("content-length:") {
-            length = text.trim().parse().unwrap_or(0);
-        }
-    }
-    std::io::copy(&mut request.by_ref().take(length), &mut std::io::sink())?;
-    request.get_mut().write_all(ANSWER)
 }

@@ -9,6 +9,7 @@
 pub mod attacks;
 mod data_directory;
 pub mod docker;
+pub mod etcd_wire;
 mod guest;
 pub mod hostile;
 pub mod http;

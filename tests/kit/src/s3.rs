@@ -60,9 +60,7 @@ impl S3Server {
     /// When the server does not answer.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let list = self.request("GET", &format!("/{BUCKET}?list-type=2")).expect("a list");
-        let parts = list.split("<Key>").skip(1);
-        parts.filter_map(|part| Some(part.split_once("</Key>")?.0.to_owned())).collect()
+        keys(&self.request("GET", &format!("/{BUCKET}?list-type=2")).expect("a list"))
     }
 }
 
@@ -83,6 +81,13 @@ pub fn program() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/moto/bin/moto_server");
     assert!(program.is_file(), "{} is missing: run `make clients`", program.display());
     program
+}
+
+/// The keys in a list of objects.
+#[must_use]
+pub fn keys(list: &str) -> Vec<String> {
+    let parts = list.split("<Key>").skip(1);
+    parts.filter_map(|part| Some(part.split_once("</Key>")?.0.to_owned())).collect()
 }
 
 /// Sends a request without a body to an S3 server, signed as moto accepts it. `None` unless it
@@ -119,6 +124,72 @@ pub enum Fault {
     WrongByte,
     /// The body of the answer has 100 MiB more.
     Endless,
+    /// The answer says that there is no such object. Nothing is passed on.
+    NotFound,
+    /// The answer is a list without names. Nothing is passed on.
+    EmptyList,
+    /// The answer is a page for people with status 200, as of a proxy. Nothing is passed on.
+    Page,
+}
+
+impl Fault {
+    /// The answer, if nothing is passed on.
+    fn answer(self) -> Option<String> {
+        let (status, kind, body) = match self {
+            Self::Status500 => ("500 Internal Server Error", "text/plain", "FAULTY"),
+            Self::NotFound => (
+                "404 Not Found",
+                "application/xml",
+                "<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>",
+            ),
+            Self::EmptyList => (
+                "200 OK",
+                "application/xml",
+                "<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>",
+            ),
+            Self::Page => {
+                ("200 OK", "text/html", "<html><body>Please try again later.</body></html>")
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nlast-modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
+             etag: \"0\"\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+}
+
+/// A wrong answer of a store about something that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// It has no manifest of the snapshot.
+    NoManifest,
+    /// It sends a page instead of the manifest.
+    PageForManifest,
+    /// It lists a state without the indexes.
+    NoIndexes,
+    /// It has no pack with the files.
+    NoPack,
+}
+
+impl Lie {
+    /// All of them, in the order in which a restore meets them.
+    pub const ALL: [Self; 4] =
+        [Self::NoManifest, Self::PageForManifest, Self::NoIndexes, Self::NoPack];
+
+    /// The fault for a request that this lie can answer.
+    #[must_use]
+    pub fn about(self, method: &str, path: &str) -> Option<Fault> {
+        let lists = path.contains("list-type=2");
+        let (concerns, fault) = match self {
+            Self::NoManifest => (!lists && path.contains("/snapshots/"), Fault::NotFound),
+            Self::PageForManifest => (!lists && path.contains("/snapshots/"), Fault::Page),
+            Self::NoIndexes => (lists && path.contains("index"), Fault::EmptyList),
+            Self::NoPack => (!lists && path.contains("/packs/"), Fault::NotFound),
+        };
+        (concerns && method == "GET").then_some(fault)
+    }
 }
 
 /// Decides about a request by its method and path, and its number.
@@ -132,6 +203,12 @@ struct Shared {
     sent: AtomicU64,
     injected: AtomicU64,
     ends: AtomicBool,
+}
+
+impl std::fmt::Debug for FaultyProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultyProxy").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// A proxy that injects faults. It stops accepting connections when dropped.
@@ -148,9 +225,19 @@ impl FaultyProxy {
     #[must_use]
     pub fn start(server: &S3Server) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        Self::between(listener, server.address())
+    }
+
+    /// Starts a proxy that accepts at a listener and connects to a server, in the network namespace of this
+    /// thread, without faults.
+    ///
+    /// # Panics
+    /// When the listener has no address.
+    #[must_use]
+    pub fn between(listener: TcpListener, to: SocketAddr) -> Self {
         let address = listener.local_addr().expect("a port");
         let shared = Arc::new(Shared {
-            to: server.address(),
+            to,
             plan: Mutex::new(Box::new(|_, _, _| Fault::None)),
             requests: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -217,8 +304,7 @@ fn serve(shared: &Shared, mut client: TcpStream) -> Option<()> {
     if fault != Fault::None {
         shared.injected.fetch_add(1, Ordering::Relaxed);
     }
-    if fault == Fault::Status500 {
-        let answer = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 6\r\nconnection: close\r\n\r\nFAULTY";
+    if let Some(answer) = fault.answer() {
         return client.write_all(answer.as_bytes()).ok();
     }
     let mut server = TcpStream::connect(shared.to).ok()?;
@@ -252,7 +338,8 @@ fn serve(shared: &Shared, mut client: TcpStream) -> Option<()> {
             return Some(());
         }
         Fault::Delayed(time) => thread::sleep(time),
-        Fault::None | Fault::Status500 => {}
+        // The others were answered above.
+        _ => {}
     }
     client.write_all(&answer).ok()
 }

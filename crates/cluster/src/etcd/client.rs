@@ -6,12 +6,15 @@ use crate::etcd::error::EtcdError;
 use crate::etcd::error::describe;
 use crate::etcd::error::is_of_endpoint;
 use crate::etcd::error::refused;
+use crate::etcd::history::History;
 use crate::etcd::messages;
+use crate::etcd::messages::Answered;
 use crate::etcd::settings::EtcdSettings;
 use http::uri::PathAndQuery;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::sleep_until;
 use tokio::time::timeout;
@@ -40,6 +43,7 @@ pub const PAGE_KEYS_MAX: u16 = 1000;
 #[derive(Clone)]
 pub struct Etcd {
     endpoints: Arc<Endpoints>,
+    pub(super) history: Arc<History>,
     timeout: Duration,
 }
 
@@ -82,13 +86,23 @@ impl Etcd {
     /// # Errors
     /// [`EtcdError::Settings`].
     pub fn new(settings: EtcdSettings) -> Result<Self, EtcdError> {
-        Ok(Self { endpoints: Arc::new(Endpoints::open(settings)?), timeout: CALL_TIMEOUT })
+        Ok(Self {
+            endpoints: Arc::new(Endpoints::open(settings)?),
+            history: Arc::default(),
+            timeout: CALL_TIMEOUT,
+        })
     }
 
     /// The same client with another time limit of calls.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { endpoints: Arc::clone(&self.endpoints), timeout }
+        Self { timeout, ..self.clone() }
+    }
+
+    /// How often etcd has gone back in time ([`EtcdError::WentBack`]), now and whenever it does.
+    #[must_use]
+    pub fn generations(&self) -> watch::Receiver<u64> {
+        self.history.generations()
     }
 
     /// Makes new connections if a file for TLS was replaced; true if so.
@@ -194,13 +208,14 @@ impl Etcd {
     ) -> Result<A, EtcdError>
     where
         Q: prost::Message + Clone + 'static,
-        A: prost::Message + Default + 'static,
+        A: Answered,
     {
         let bytes = request.encoded_len();
         if bytes > REQUEST_BYTES_MAX {
             return Err(EtcdError::TooLarge { operation, bytes, limit: REQUEST_BYTES_MAX });
         }
-        self.attempts(operation, |connection| {
+        let mark = self.history.mark();
+        let attempt = |connection: Connection| {
             let request = request.clone();
             async move {
                 let mut grpc = client(connection.channel);
@@ -209,9 +224,12 @@ impl Etcd {
                 let path = PathAndQuery::from_static(path);
                 grpc.unary(with_leader(request), path, codec).await.map(tonic::Response::into_inner)
             }
-        })
-        .await
-        .map(|(_, answer)| answer)
+        };
+        let (endpoint, answer): (_, A) = self.attempts(operation, attempt).await?;
+        // Calls about leases and members are answered by a member that may lag.
+        let is_current = path.starts_with("/etcdserverpb.KV/");
+        self.history.check(answer.header(), mark, is_current, &endpoint)?;
+        Ok(answer)
     }
 
     /// Runs `attempt` on one endpoint after the other until one answers or the time is over. Returns

@@ -54,6 +54,29 @@ pub enum EtcdError {
         /// The oldest revision that can be read.
         compacted: i64,
     },
+    /// Nothing was heard of a watch although its progress was asked for, or it did not report a key
+    /// that this node has written. The caller lists again.
+    #[error("a watch of etcd at {endpoint} is silent; list the keys again")]
+    Silent {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// etcd was restored from a backup, or is another cluster. What this node knows of its keys is void.
+    #[error(
+        "etcd at {endpoint} {}: its revision is {found}, and this node has seen {known}; it counts as \
+         restored from a backup, and everything is read again",
+        if *is_other_cluster { "is another cluster" } else { "has gone back in time" }
+    )]
+    WentBack {
+        /// The endpoint that answered.
+        endpoint: String,
+        /// The highest revision that was seen.
+        known: i64,
+        /// The revision of the answer.
+        found: i64,
+        /// Whether the answer came from another cluster.
+        is_other_cluster: bool,
+    },
     /// The lease ended or was revoked.
     #[error("etcd has no lease {lease:x} any more; register again with a new one")]
     LeaseNotFound {

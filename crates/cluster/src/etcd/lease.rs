@@ -6,6 +6,7 @@ use crate::etcd::client::ready;
 use crate::etcd::client::with_leader;
 use crate::etcd::error::EtcdError;
 use crate::etcd::messages;
+use crate::etcd::messages::Answered;
 use crate::etcd::open_request::open_request;
 use http::uri::PathAndQuery;
 use tonic::Status;
@@ -84,7 +85,8 @@ impl Etcd {
     /// [`EtcdError::LeaseNotFound`], [`EtcdError::Unavailable`], [`EtcdError::Refused`].
     pub async fn renew_lease(&self, lease: i64) -> Result<RenewedLease, EtcdError> {
         let operation = "LeaseKeepAlive";
-        let (_, answer) = self
+        let mark = self.history.mark();
+        let (endpoint, answer) = self
             .attempts(operation, |connection| async move {
                 let mut grpc = client(connection.channel);
                 ready(&mut grpc).await?;
@@ -99,6 +101,7 @@ impl Etcd {
                 answer.ok_or_else(|| Status::unavailable("the stream ended"))
             })
             .await?;
+        self.history.check(answer.header(), mark, false, &endpoint)?;
         let term = answer.header.unwrap_or_default().raft_term;
         match seconds(answer.ttl) {
             Some(ttl_s) => Ok(RenewedLease { ttl_s, term }),

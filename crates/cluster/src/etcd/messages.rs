@@ -31,6 +31,35 @@ pub(crate) struct ResponseHeader {
     pub(crate) raft_term: u64,
 }
 
+/// An answer of etcd.
+pub(crate) trait Answered: prost::Message + Default + 'static {
+    /// Its header, which etcd always sends.
+    fn header(&self) -> Option<&ResponseHeader>;
+}
+
+macro_rules! answered {
+    ($($answer:ty),+ $(,)?) => {
+        $(impl Answered for $answer {
+            fn header(&self) -> Option<&ResponseHeader> {
+                self.header.as_ref()
+            }
+        })+
+    };
+}
+
+answered!(
+    RangeResponse,
+    PutResponse,
+    DeleteRangeResponse,
+    TxnResponse,
+    LeaseGrantResponse,
+    LeaseRevokeResponse,
+    LeaseKeepAliveResponse,
+    LeaseTimeToLiveResponse,
+    WatchResponse,
+    MemberListResponse,
+);
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -191,6 +220,8 @@ pub(crate) struct LeaseGrantRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeaseGrantResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
@@ -206,7 +237,10 @@ pub(crate) struct LeaseRevokeRequest {
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub(crate) struct LeaseRevokeResponse {}
+pub(crate) struct LeaseRevokeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct LeaseKeepAliveRequest {
@@ -230,6 +264,8 @@ pub(crate) struct LeaseTimeToLiveRequest {
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct LeaseTimeToLiveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
     #[prost(int64, tag = "4")]
@@ -238,7 +274,7 @@ pub(crate) struct LeaseTimeToLiveResponse {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct WatchRequest {
-    #[prost(oneof = "WatchKind", tags = "1")]
+    #[prost(oneof = "WatchKind", tags = "1, 3")]
     pub(crate) kind: Option<WatchKind>,
 }
 
@@ -247,7 +283,13 @@ pub(crate) struct WatchRequest {
 pub(crate) enum WatchKind {
     #[prost(message, tag = "1")]
     Create(WatchCreateRequest),
+    #[prost(message, tag = "3")]
+    Progress(WatchProgressRequest),
 }
+
+/// Asks for an answer although nothing has changed.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct WatchProgressRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct WatchCreateRequest {
@@ -317,6 +359,8 @@ pub(crate) struct MemberListRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct MemberListResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) members: Vec<Member>,
 }

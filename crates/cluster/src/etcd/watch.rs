@@ -1,4 +1,7 @@
 //! Watches: the changes of the keys below a prefix, from a revision on.
+//!
+//! A watch on which nothing happens and one that etcd has forgotten look alike. So a watch asks for its
+//! progress, and ends with [`EtcdError::Silent`] when no answer comes.
 
 use crate::etcd::client::Etcd;
 use crate::etcd::client::KeyValue;
@@ -8,15 +11,27 @@ use crate::etcd::client::ready;
 use crate::etcd::client::with_leader;
 use crate::etcd::error::EtcdError;
 use crate::etcd::error::describe;
+use crate::etcd::history::History;
+use crate::etcd::history::Mark;
 use crate::etcd::messages;
+use crate::etcd::messages::Answered;
 use crate::etcd::open_request::OpenRequest;
 use crate::etcd::open_request::open_request;
 use http::uri::PathAndQuery;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
 use tonic::Status;
 use tonic::Streaming;
 use tonic_prost::ProstCodec;
 
+/// How often a watch asks for its progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// A watch is given up when it is time for the next question after this number without an answer: 15 s
+/// after something was heard.
+const UNANSWERED_MAX: u32 = 2;
 /// Maximum number of changes of one revision: etcd applies at most 128 operations together, but a
 /// deleted prefix may hold more keys.
 const CHANGES_MAX: usize = 100_000;
@@ -45,10 +60,16 @@ pub struct WatchBatch {
 
 /// A running watch. It ends in etcd when it is dropped.
 pub struct Watch {
-    _open: OpenRequest,
+    requests: OpenRequest<messages::WatchRequest>,
+    history: Arc<History>,
+    begun: Mark,
+    generations: watch::Receiver<u64>,
     answers: Streaming<messages::WatchResponse>,
     endpoint: Arc<str>,
     reported: i64,
+    /// When progress is asked for next, and the questions since anything was heard.
+    ask_at: Instant,
+    unanswered: u32,
     /// Changes of an answer that came in parts, until its last part is here.
     parts: Vec<(i64, Change)>,
 }
@@ -67,7 +88,10 @@ impl Etcd {
         };
         let kind = messages::WatchKind::Create(create);
         let request = messages::WatchRequest { kind: Some(kind) };
-        let (endpoint, (open, answers)) = self
+        let mut generations = self.generations();
+        generations.borrow_and_update();
+        let begun = self.history.mark();
+        let (endpoint, (requests, answers)) = self
             .attempts("Watch", |connection| {
                 let (open, requests) = open_request(request.clone());
                 async move {
@@ -85,24 +109,57 @@ impl Etcd {
                 }
             })
             .await?;
-        Ok(Watch { _open: open, answers, endpoint, reported: from - 1, parts: Vec::new() })
+        Ok(Watch {
+            requests,
+            history: Arc::clone(&self.history),
+            begun,
+            generations,
+            answers,
+            endpoint,
+            reported: from - 1,
+            ask_at: Instant::now() + PROGRESS_EVERY,
+            unanswered: 0,
+            parts: Vec::new(),
+        })
     }
 }
 
 impl Watch {
-    /// The next changes. Waits without a limit: a connection whose peer is gone ends by its pings. A
-    /// call that is dropped loses nothing.
+    /// The next changes. A call that is dropped loses nothing.
     ///
     /// # Errors
-    /// [`EtcdError::Compacted`]: list the keys again. [`EtcdError::Unavailable`]: watch again, from
-    /// the revision behind the last batch. [`EtcdError::Malformed`].
+    /// [`EtcdError::Compacted`], [`EtcdError::Silent`]: list the keys again.
+    /// [`EtcdError::Unavailable`]: watch again, from the revision behind the last batch.
+    /// [`EtcdError::Malformed`].
     pub async fn next(&mut self) -> Result<WatchBatch, EtcdError> {
         loop {
-            let answer = match self.answers.message().await {
+            let answer = tokio::select! {
+                // What is here counts, also if nobody has asked for it in time.
+                biased;
+                answer = self.answers.message() => answer,
+                // An etcd that was restored may be silent until it reaches the revision of the watch.
+                Ok(()) = self.generations.changed() => {
+                    return Err(self.ended_with_history());
+                }
+                () = sleep_until(self.ask_at) => {
+                    if self.unanswered >= UNANSWERED_MAX {
+                        return Err(EtcdError::Silent { endpoint: self.endpoint.to_string() });
+                    }
+                    let kind = messages::WatchKind::Progress(messages::WatchProgressRequest {});
+                    self.requests.send(messages::WatchRequest { kind: Some(kind) });
+                    self.unanswered += 1;
+                    self.ask_at = Instant::now() + PROGRESS_EVERY;
+                    continue;
+                }
+            };
+            let answer = match answer {
                 Ok(Some(answer)) => answer,
                 Ok(None) => return Err(self.ended("the stream ended".to_owned())),
                 Err(status) => return Err(self.ended(describe(&status))),
             };
+            self.history.check(answer.header(), self.begun, false, &self.endpoint)?;
+            self.unanswered = 0;
+            self.ask_at = Instant::now() + PROGRESS_EVERY;
             if answer.compact_revision > 0 {
                 return Err(EtcdError::Compacted { compacted: answer.compact_revision });
             }
@@ -114,6 +171,10 @@ impl Watch {
                 return Err(self.malformed("an end of a list of changes"));
             }
             if !answer.fragment {
+                if self.parts.is_empty() {
+                    // An answer to a question for progress.
+                    continue;
+                }
                 // Not the header's revision: that is etcd's newest, also while a watch catches up.
                 let changes = std::mem::take(&mut self.parts);
                 let last = changes.iter().map(|(at, _)| *at).max();
@@ -122,6 +183,11 @@ impl Watch {
                 return Ok(WatchBatch { revision: self.reported, changes });
             }
         }
+    }
+
+    /// The state that the watch continues is void.
+    fn ended_with_history(&self) -> EtcdError {
+        EtcdError::Silent { endpoint: self.endpoint.to_string() }
     }
 
     fn ended(&self, reason: String) -> EtcdError {

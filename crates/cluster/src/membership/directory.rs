@@ -1,5 +1,6 @@
 //! The task that knows all nodes: it lists their keys and watches them from then on.
 
+use crate::etcd::Change;
 use crate::etcd::Etcd;
 use crate::etcd::EtcdError;
 use crate::etcd::KeyValue;
@@ -8,6 +9,7 @@ use crate::etcd::Watch;
 use crate::membership::error::JoinError;
 use crate::membership::table::Suspects;
 use crate::membership::table::Table;
+use crate::model::Epoch;
 use crate::model::Keys;
 use crate::model::Members;
 use crate::model::NODES_MAX;
@@ -18,7 +20,9 @@ use isolet_wire::node::NodeName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::sleep_until;
@@ -29,6 +33,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Shortest time between two tables that are published because of changes in etcd. A table costs a copy
 /// of all records, and each node of a large fleet reports its load every few seconds.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// How long the watch may take to report a record that this node has written. After that it counts as
+/// silent.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long reading the key of a node may take that this node failed to reach.
+const READ_WAIT: Duration = Duration::from_secs(2);
+/// Maximum number of such reads at once. Further reports only mark the node.
+const READS_MAX: usize = 16;
 /// Maximum number of keys that a list reads: four about each node.
 const KEYS_MAX: usize = 4 * NODES_MAX;
 
@@ -37,10 +48,67 @@ pub(super) struct DirectoryTask {
     pub(super) etcd: Etcd,
     pub(super) keys: Keys,
     pub(super) members: watch::Sender<Members>,
-    pub(super) suspects: mpsc::Receiver<NodeName>,
+    /// This node.
+    pub(super) own: NodeName,
+    /// What etcd has of this node's own key, for the task that renews the lease.
+    pub(super) own_key: watch::Sender<OwnKey>,
+    /// The revision at which this node has written its own record last.
+    pub(super) written: watch::Receiver<i64>,
+    pub(super) suspects: mpsc::Receiver<Suspicion>,
     /// How long a node stays suspect without a new record.
     pub(super) suspect_for: Duration,
     pub(super) stopped: watch::Receiver<bool>,
+}
+
+/// A node that this node failed to reach.
+#[derive(Debug)]
+pub(super) struct Suspicion {
+    pub(super) node: NodeName,
+    /// Gets an answer when the key of the node was read.
+    pub(super) answer: oneshot::Sender<()>,
+}
+
+/// The key of a node that this node failed to reach, as it was read.
+struct ReadKey {
+    node: NodeName,
+    found: Result<Found, EtcdError>,
+    answer: oneshot::Sender<()>,
+}
+
+/// Whether a key exists, at a revision.
+struct Found {
+    revision: i64,
+    is_there: bool,
+}
+
+impl Found {
+    async fn read(etcd: &Etcd, key: &[u8]) -> Result<Self, EtcdError> {
+        // Unlike a read of one key, a list says at which revision it was read.
+        let page = etcd.list(key, None, 1, None).await?;
+        let is_there = page.pairs.first().is_some_and(|pair| pair.key == key);
+        Ok(Self { revision: page.revision, is_there })
+    }
+}
+
+/// What is known of a node's own key in etcd.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct OwnKey {
+    /// The revision up to which this was known when it changed last.
+    revision: i64,
+    registration: Option<Epoch>,
+    /// The number of nodes that hold their leases.
+    pub(super) nodes: usize,
+}
+
+impl OwnKey {
+    /// Whether a registration that was made before is gone: its lease was revoked, or its key was
+    /// deleted.
+    pub(super) fn has_lost(self, registration: Epoch) -> bool {
+        match self.registration {
+            Some(known) => known > registration,
+            None => registration.revision() <= self.revision,
+        }
+    }
 }
 
 /// Nodes that this node failed to reach.
@@ -140,13 +208,46 @@ impl DirectoryTask {
 
     /// Applies changes until the watch ends.
     async fn apply(&mut self, mut watch: Watch, table: &mut Table, marks: &mut Marks) -> EtcdError {
+        self.publish_own(table);
         self.publish(table, marks);
         let mut next = Instant::now();
         let mut is_waiting = false;
+        let mut reads = JoinSet::new();
+        let mut seen_by = None;
+        self.written.mark_changed();
         loop {
             let end = marks.first_end();
             let mut is_own = false;
             tokio::select! {
+                Ok(()) = self.written.changed() => {
+                    let written = *self.written.borrow_and_update();
+                    // The watch may have been faster than the answer to the write.
+                    if table.revision_of(&self.own).is_some_and(|seen| seen < written) {
+                        seen_by = Some(Instant::now() + SEEN_WITHIN);
+                    }
+                }
+                () = sleep_until(seen_by.unwrap_or_else(Instant::now)), if seen_by.is_some() => {
+                    self.publish(table, marks);
+                    return EtcdError::Silent { endpoint: "one of the endpoints".to_owned() };
+                }
+                Some(read) = reads.join_next(), if !reads.is_empty() => {
+                    let Ok(ReadKey { node, found, answer }) = read else { continue };
+                    match found {
+                        // The watch has not told it yet, or it is silent.
+                        Ok(Found { revision, is_there: false })
+                            if table.revision_of(&node).is_some_and(|known| known <= revision) =>
+                        {
+                            let key = self.keys.node(&NodeKey::Live(node));
+                            report(table.apply(Change::Deleted { key }).as_ref());
+                            self.publish_own(table);
+                            self.publish(table, marks);
+                        }
+                        Ok(_) => {}
+                        Err(error) => warn!(%node, %error, "cannot read the key of a node"),
+                    }
+                    // Nobody may wait for it.
+                    let _ = answer.send(());
+                }
                 batch = watch.next() => match batch {
                     Ok(batch) => {
                         for change in batch.changes {
@@ -154,14 +255,28 @@ impl DirectoryTask {
                         }
                         table.revision = batch.revision;
                         is_waiting = true;
+                        self.publish_own(table);
+                        let written = *self.written.borrow();
+                        if table.revision_of(&self.own).is_none_or(|seen| seen >= written) {
+                            seen_by = None;
+                        }
                     }
                     Err(error) => {
                         self.publish(table, marks);
                         return error;
                     }
                 },
-                Some(name) = self.suspects.recv() => {
+                Some(Suspicion { node: name, answer }) = self.suspects.recv() => {
                     is_own = true;
+                    if reads.len() < READS_MAX {
+                        let key = self.keys.node(&NodeKey::Live(name.clone()));
+                        let etcd = self.etcd.with_timeout(READ_WAIT);
+                        let node = name.clone();
+                        reads.spawn(async move {
+                            let found = Found::read(&etcd, &key).await;
+                            ReadKey { node, found, answer }
+                        });
+                    }
                     let end = Instant::now() + self.suspect_for;
                     if let Some(revision) = table.revision_of(&name) {
                         marks.of.insert(name, (revision, end));
@@ -181,6 +296,18 @@ impl DirectoryTask {
                 is_waiting = false;
             }
         }
+    }
+
+    fn publish_own(&self, table: &Table) {
+        let registration = table.registration_of(&self.own);
+        let nodes = table.live_count();
+        self.own_key.send_if_modified(|known| {
+            let is_new = (known.registration, known.nodes) != (registration, nodes);
+            if is_new {
+                *known = OwnKey { revision: table.revision, registration, nodes };
+            }
+            is_new
+        });
     }
 
     fn publish(&self, table: &mut Table, marks: &Marks) {

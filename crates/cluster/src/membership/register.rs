@@ -40,7 +40,8 @@ impl Registered {
     /// The state of a node that is registered.
     pub(super) fn state(&self) -> MemberState {
         let registration = self.deadline.registration;
-        MemberState::Member { registration, was_declared_dead: self.was_declared_dead }
+        let was_declared_dead = self.was_declared_dead;
+        MemberState::Member { registration, was_declared_dead, history: 0 }
     }
 }
 
@@ -53,6 +54,8 @@ pub(super) enum Renewal {
         deadline: LeaseDeadline,
         /// The lifetime of the lease.
         ttl: Duration,
+        /// The revision after the transaction: that of the record, if it was written.
+        revision: i64,
     },
     /// etcd elected a leader, so it is unknown whether the lease was renewed. Retry.
     Unconfirmed,
@@ -76,7 +79,7 @@ pub(super) async fn register(
             let lease = found.lease;
             let held = Held { lease, registration: Epoch::of_revision(found.created_at) };
             match renew(etcd, keys, name, held, Some(record)).await? {
-                Renewal::Confirmed { deadline, ttl: granted } => {
+                Renewal::Confirmed { deadline, ttl: granted, .. } => {
                     if granted != ttl {
                         warn!(
                             node = %name,
@@ -179,7 +182,33 @@ pub(super) async fn renew(
         return Ok(Renewal::Unconfirmed);
     }
     let deadline = deadline(held.registration, before, renewed.ttl_s);
-    Ok(Renewal::Confirmed { deadline, ttl: seconds(renewed.ttl_s) })
+    let revision = outcome.revision;
+    Ok(Renewal::Confirmed { deadline, ttl: seconds(renewed.ttl_s), revision })
+}
+
+/// Whether the key of this node is still the one that it created. Renews nothing.
+pub(super) async fn holds_key(
+    etcd: &Etcd,
+    keys: &Keys,
+    name: &NodeName,
+    held: Held,
+) -> Result<bool, JoinError> {
+    let found = etcd.get(&keys.node(&NodeKey::Live(name.clone()))).await?;
+    Ok(found.is_some_and(|pair| pair.created_at == held.registration.revision()))
+}
+
+/// Writes the record of a node that holds its key, without renewing its lease.
+pub(super) async fn write(
+    etcd: &Etcd,
+    keys: &Keys,
+    held: Held,
+    record: &NodeRecord,
+) -> Result<(), JoinError> {
+    let live = keys.node(&NodeKey::Live(record.name.clone()));
+    let compares = vec![Compare::created_at(live.clone(), held.registration.revision())];
+    let then = vec![Operation::Put { key: live, value: record.value()?, lease: held.lease }];
+    etcd.transaction(Transaction { compares, then, otherwise: Vec::new() }).await?;
+    Ok(())
 }
 
 /// Refuses the name if another node has it.

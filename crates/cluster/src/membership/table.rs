@@ -142,6 +142,16 @@ impl Table {
         self.live.get(name).map(|live| live.modified_at)
     }
 
+    /// The registration of a node that holds its lease.
+    pub(super) fn registration_of(&self, name: &NodeName) -> Option<Epoch> {
+        self.live.get(name).map(|live| live.registration)
+    }
+
+    /// The number of nodes that hold their leases.
+    pub(super) fn live_count(&self) -> usize {
+        self.live.len()
+    }
+
     /// All nodes.
     pub(super) fn members(&mut self, suspects: &Suspects) -> Members {
         let names: BTreeSet<&NodeName> = self.live.keys().chain(self.known.keys()).collect();

@@ -93,6 +93,8 @@ pub enum ReportedState {
     Stopping,
     /// It does not yet: the server does not answer requests of other nodes.
     Starting,
+    /// It does not: its lease guard does not answer, so it does not renew its lease.
+    Suspect,
 }
 
 /// A record of a node cannot be used.

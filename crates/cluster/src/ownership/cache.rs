@@ -8,6 +8,8 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of cached owners: about 20 MiB. The one that was used least recently is dropped.
 pub const OWNERS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
@@ -15,6 +17,8 @@ pub const OWNERS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 /// A bounded cache. An owner stays until a newer one is learned or it is forgotten.
 pub(super) struct OwnerCache {
     owners: Mutex<LruCache<SandboxKey, Owner>>,
+    /// Of etcd's history, from which the owners are.
+    generation: AtomicU64,
 }
 
 impl OwnerCache {
@@ -22,7 +26,14 @@ impl OwnerCache {
         // The cache grows as it is filled; `new` would allocate all of it.
         let mut owners = LruCache::unbounded();
         owners.resize(limit);
-        Self { owners: Mutex::new(owners) }
+        Self { owners: Mutex::new(owners), generation: AtomicU64::new(0) }
+    }
+
+    /// Drops all owners if etcd has gone back in time since they were learned.
+    pub(super) fn follow(&self, generation: u64) {
+        if self.generation.swap(generation, Ordering::Relaxed) != generation {
+            self.clear();
+        }
     }
 
     pub(super) fn get(&self, sandbox: &SandboxKey) -> Option<Owner> {

@@ -79,6 +79,16 @@ impl Fence {
     }
 }
 
+fn check_size(sandbox: &SandboxKey, name: &str, value: &[u8]) -> Result<(), OwnershipError> {
+    let within = |what, bytes: usize, limit: usize| {
+        let sandbox = sandbox.clone();
+        let error = OwnershipError::TooLarge { sandbox, what, bytes, limit };
+        if bytes <= limit { Ok(()) } else { Err(error) }
+    };
+    within("the name", name.len(), FENCED_NAME_BYTES_MAX)?;
+    within("the value", value.len(), FENCED_BYTES_MAX)
+}
+
 impl Ownership {
     /// The fence of a sandbox at an epoch.
     #[must_use]
@@ -108,13 +118,7 @@ impl Ownership {
         value: Vec<u8>,
     ) -> Result<(), OwnershipError> {
         let sandbox = fence.sandbox();
-        let within = |what, bytes: usize, limit: usize| {
-            let sandbox = sandbox.clone();
-            let error = OwnershipError::TooLarge { sandbox, what, bytes, limit };
-            if bytes <= limit { Ok(()) } else { Err(error) }
-        };
-        within("the name", name.len(), FENCED_NAME_BYTES_MAX)?;
-        within("the value", value.len(), FENCED_BYTES_MAX)?;
+        check_size(sandbox, name, &value)?;
         let outcome = self
             .etcd
             .transaction(Transaction {
@@ -127,6 +131,45 @@ impl Ownership {
             return Ok(());
         }
         let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        self.cache.forget(sandbox, fence.epoch());
+        Err(fence.stale(owner))
+    }
+
+    /// Writes a value about a sandbox if the fence holds and the value is still the one that was written at
+    /// `revision`; `None`: there is none. Returns whether it was written: `false` means that another write came
+    /// first, maybe an earlier attempt of this call whose answer was lost.
+    ///
+    /// # Errors
+    /// As of [`Self::write_fenced`].
+    pub async fn replace_fenced(
+        &self,
+        fence: &Fence,
+        name: &str,
+        value: Vec<u8>,
+        revision: Option<i64>,
+    ) -> Result<bool, OwnershipError> {
+        let sandbox = fence.sandbox();
+        check_size(sandbox, name, &value)?;
+        let key = self.keys.fenced(sandbox, name);
+        let unchanged = match revision {
+            Some(revision) => Compare::modified_at(key.clone(), revision),
+            None => Compare::absent(key.clone()),
+        };
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![fence.compare(), unchanged],
+                then: vec![Operation::put(key, value)],
+                otherwise: vec![Operation::Get { key: self.keys.owner(sandbox) }],
+            })
+            .await?;
+        if outcome.succeeded {
+            return Ok(true);
+        }
+        let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        if owner.as_ref().is_some_and(|owner| owner.epoch == fence.epoch()) {
+            return Ok(false);
+        }
         self.cache.forget(sandbox, fence.epoch());
         Err(fence.stale(owner))
     }

@@ -85,6 +85,27 @@ impl EtcdServer {
         wait_until(what, async || TcpStream::connect(&address).await.is_ok()).await;
     }
 
+    /// Copies the data, with an interruption.
+    pub(crate) async fn back_up(&mut self) {
+        self.kill();
+        self.copy_data("data", "backup");
+        self.restart().await;
+    }
+
+    /// Continues with the copy of the data.
+    pub(crate) async fn restore(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+        self.copy_data("backup", "data");
+        self.restart().await;
+    }
+
+    fn copy_data(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.path().join(name));
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    }
+
     /// Ends etcd with SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -97,6 +118,11 @@ impl EtcdServer {
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.process.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// The port for clients.
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0]
     }
 
     /// The URL for clients.

@@ -2,6 +2,8 @@
 
 use crate::etcd_server::EtcdServer;
 use crate::etcd_server::wait_until;
+use isolet_cluster::etcd::Etcd;
+use isolet_cluster::etcd::EtcdSettings;
 use isolet_cluster::membership::JoinError;
 use isolet_cluster::membership::MemberState;
 use isolet_cluster::membership::Membership;
@@ -68,8 +70,26 @@ impl Node {
         identity: &str,
         lease_ttl: Duration,
     ) -> Result<Self, JoinError> {
-        let etcd = server.client();
+        Self::join_with(server.client(), settings(server, name, lease_ttl), identity).await
+    }
+
+    /// A node whose connections to etcd lead through another URL.
+    pub(crate) async fn join_through(
+        server: &EtcdServer,
+        url: &str,
+        name: &str,
+        lease_ttl: Duration,
+    ) -> Self {
         let settings = settings(server, name, lease_ttl);
+        let etcd = EtcdSettings { endpoints: vec![url.to_owned()], tls: None };
+        Self::join_with(Etcd::new(etcd).unwrap(), settings, "identity").await.unwrap()
+    }
+
+    async fn join_with(
+        etcd: Etcd,
+        settings: ClusterSettings,
+        identity: &str,
+    ) -> Result<Self, JoinError> {
         let record = record(&settings, identity);
         let membership = Membership::join(etcd.clone(), &settings, record).await?;
         let keys = settings.keys.clone();

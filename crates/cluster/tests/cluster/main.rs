@@ -2,7 +2,9 @@
 
 mod client;
 mod etcd_server;
+mod faults;
 mod fleet;
+mod guard;
 mod joining;
 mod nodes;
 mod owners;

@@ -1,8 +1,9 @@
 //! A model checker tries the protocol under all interleavings, within bounds.
 //!
 //! Two nodes, one sandbox, and etcd with leases. Each node has a server that may die at any step and
-//! start again, whose messages are delayed and lost, and a guard process that keeps running. Clocks
-//! of nodes lag behind etcd's within a bound. The decisions are those of the crate itself:
+//! start again, whose messages are delayed and lost, and a guard process that may be stopped while the
+//! server runs. Clocks of nodes lag behind etcd's within a bound. A watch of etcd may be silent, and
+//! the object store may not find what it has. The decisions are those of the crate itself:
 //! [`isolet_cluster::protocol::step`] and [`isolet_cluster::protocol::Guard`].
 //!
 //! The last tests break one rule at a time, and the checker must find a counterexample. So the rules
@@ -23,6 +24,7 @@ use world::Bounds;
 use world::Fleet;
 
 const ONE_RUNS: &str = "one node runs the sandbox";
+const NEWEST_RUNS: &str = "what runs is the newest push that etcd names";
 const NO_STALE_WRITE: &str = "no write of an earlier epoch is accepted";
 const KEEPS_RUNNING: &str = "a sandbox of the class node keeps running without a lease";
 const TAKEN_OVER: &str = "another node takes over and runs the sandbox";
@@ -75,6 +77,24 @@ fn a_sandbox_of_the_class_node_runs_on_until_its_node_is_declared_dead() {
     let found = found(fleet(Class::Node, Rules::all(), Bounds::one_fails()), TIME_LIMIT);
     assert!(!found.contains(&KEEPS_RUNNING) && !found.contains(&NO_STALE_WRITE), "{found:?}");
     assert!(found.contains(&SUPERSEDED), "{found:?}");
+}
+
+#[test]
+fn a_sandbox_of_the_class_store_runs_on_one_node_while_its_guard_is_stopped() {
+    let found = found(fleet(Class::Store, Rules::all(), Bounds::guard_stops()), TIME_LIMIT);
+    assert_eq!(found, [SUPERSEDED, RESUMED, TAKEN_OVER]);
+}
+
+#[test]
+fn a_node_whose_watch_was_silent_takes_over() {
+    let found = found(fleet(Class::Store, Rules::all(), Bounds::silent()), TIME_LIMIT);
+    assert!(found.contains(&TAKEN_OVER) && !found.contains(&ONE_RUNS), "{found:?}");
+}
+
+#[test]
+fn what_etcd_names_is_restored_although_the_store_does_not_find_it_once() {
+    let found = found(fleet(Class::Store, Rules::all(), Bounds::false_answers()), TIME_LIMIT);
+    assert!(found.contains(&TAKEN_OVER) && !found.contains(&NEWEST_RUNS), "{found:?}");
 }
 
 #[test]
@@ -145,6 +165,25 @@ fn a_node_that_does_not_compare_epochs_runs_what_was_taken_over() {
 #[test]
 fn a_sandbox_that_is_stored_away_before_its_end_runs_twice() {
     is_found_within(Rules { stored_after_end: false, ..Rules::all() }, Bounds::departs(), ONE_RUNS);
+}
+
+#[test]
+fn a_stopped_guard_whose_server_does_not_freeze_runs_it_twice() {
+    let rules = Rules { server_freezes: false, ..Rules::all() };
+    is_found_within(rules, Bounds::guard_stops(), ONE_RUNS);
+}
+
+#[test]
+fn a_watch_that_may_be_silent_for_ever_prevents_the_takeover() {
+    let rules = Rules { silence_ends: false, ..Rules::all() };
+    let found = found(fleet(Class::Store, rules, Bounds::silent()), TIME_LIMIT);
+    assert!(!found.contains(&TAKEN_OVER), "{found:?}");
+}
+
+#[test]
+fn a_store_that_is_believed_when_it_finds_nothing_restores_an_older_state() {
+    let rules = Rules { not_found_is_no_answer: false, ..Rules::all() };
+    is_found_within(rules, Bounds::false_answers(), NEWEST_RUNS);
 }
 
 #[test]

@@ -22,6 +22,16 @@ pub(crate) enum Processes {
     Running,
 }
 
+/// The process that guards sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum GuardProcess {
+    Runs,
+    /// It was stopped, and does nothing.
+    Stands,
+    /// It has taken the place of one that stood, and knows no sandbox yet.
+    New,
+}
+
 /// A node's timer of a deadline or of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Timer {
@@ -69,7 +79,12 @@ pub(crate) struct Node {
     /// Whether the sandbox is stored away when it has ended, which its snapshot in the store says, so
     /// that a server that starts knows it.
     pub(crate) departs: bool,
+    /// Whether its watch of etcd is silent, so that it counts the other node as alive.
+    pub(crate) is_silent: bool,
+    /// The push from which the files of its sandbox are.
+    pub(crate) files: u8,
     /// The guard and the sandbox.
+    pub(crate) guard_process: GuardProcess,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) processes: Processes,
     /// The registration under which the guard admitted what runs.
@@ -92,6 +107,9 @@ impl Node {
             renewal: Renewal::None,
             stray: None,
             departs: false,
+            is_silent: false,
+            files: 0,
+            guard_process: GuardProcess::Runs,
             deadline: Some(Deadline { registration, left }),
             processes: Processes::None,
             admitted_under: None,
@@ -101,7 +119,23 @@ impl Node {
     /// The guard lets the sandbox run.
     pub(crate) fn run(&mut self, registration: Epoch) {
         self.processes = Processes::Running;
+        self.is_announced();
         self.admitted_under = Some(registration).filter(|_| self.view.class == Class::Store);
+    }
+
+    /// A guard that is new learns of the sandbox.
+    fn is_announced(&mut self) {
+        if self.guard_process == GuardProcess::New {
+            self.guard_process = GuardProcess::Runs;
+        }
+    }
+
+    /// The sandbox is suspended: by the guard, or by the server while the guard stands.
+    pub(crate) fn suspend(&mut self) {
+        self.is_announced();
+        if self.processes == Processes::Running {
+            self.halt(Processes::Frozen);
+        }
     }
 
     /// Nothing of the sandbox runs any more.
@@ -155,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Whether the guard must freeze the sandbox before time passes.
+    /// Whether the guard, or the server in its place, must freeze the sandbox before time passes.
     pub(crate) fn must_freeze(&self, rules: &Rules) -> bool {
         let void = |under: Epoch| {
             if rules.registration_compared {
@@ -164,7 +198,12 @@ impl Node {
                 self.has_expired()
             }
         };
+        let is_enforced = match self.guard_process {
+            GuardProcess::Runs => true,
+            GuardProcess::Stands | GuardProcess::New => rules.server_freezes && self.is_up,
+        };
         rules.guard
+            && is_enforced
             && self.view.class == Class::Store
             && self.processes == Processes::Running
             && self.admitted_under.is_none_or(void)

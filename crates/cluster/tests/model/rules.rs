@@ -19,6 +19,12 @@ pub(crate) struct Rules {
     pub(crate) stored_after_end: bool,
     /// Writes carry the epoch.
     pub(crate) writes_fenced: bool,
+    /// The server freezes at the deadline while the guard does not answer.
+    pub(crate) server_freezes: bool,
+    /// A node gives up a watch of which it hears nothing, and reads everything again.
+    pub(crate) silence_ends: bool,
+    /// A store that does not find what etcd names is asked again.
+    pub(crate) not_found_is_no_answer: bool,
     /// By how many ticks the deadline is earlier than the end of the lease.
     pub(crate) margin: u8,
 }
@@ -35,6 +41,9 @@ impl Rules {
             renewals_proved: true,
             stored_after_end: true,
             writes_fenced: true,
+            server_freezes: true,
+            silence_ends: true,
+            not_found_is_no_answer: true,
             margin: 2,
         }
     }

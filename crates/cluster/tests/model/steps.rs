@@ -1,5 +1,6 @@
 //! What may happen next.
 
+use crate::node::GuardProcess;
 use crate::node::Node;
 use crate::node::Processes;
 use crate::node::Renewal;
@@ -43,8 +44,19 @@ pub(crate) enum Step {
     Perform(usize),
     /// A request that a dead server had sent reaches the guard.
     Stray(usize),
-    /// The guard freezes.
+    /// The guard freezes, or the server if the guard does not answer.
     Freeze(usize),
+    /// The guard is stopped. Both it and the server are not stopped at the same time.
+    StopGuard(usize),
+    /// The server has another guard take the place of one that stands.
+    ReplaceGuard(usize),
+    /// A node gives up its silent watch.
+    WatchAgain(usize),
+    /// The owner pushes a snapshot, and etcd names it.
+    Push(usize),
+    /// The server reads the answer of a takeover, and the store does not find the newest snapshot
+    /// although it has it.
+    LearnFalsely(usize),
     /// The server dies.
     Crash(usize),
     /// The next server starts.
@@ -61,7 +73,7 @@ pub(crate) enum Step {
 
 impl Step {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let of_node: [fn(usize) -> Self; 19] = [
+        let of_node: [fn(usize) -> Self; 24] = [
             Self::Expire,
             Self::Register,
             Self::Renew,
@@ -75,6 +87,11 @@ impl Step {
             Self::Perform,
             Self::Stray,
             Self::Freeze,
+            Self::StopGuard,
+            Self::ReplaceGuard,
+            Self::WatchAgain,
+            Self::Push,
+            Self::LearnFalsely,
             Self::Crash,
             Self::Start,
             Self::Delete,
@@ -94,6 +111,7 @@ impl Step {
             | Self::Renew(index)
             | Self::RenewAtReplacedLeader(index)
             | Self::Crash(index)
+            | Self::StopGuard(index)
             | Self::DeclareDead(index) => Some(index),
             _ => None,
         }
@@ -125,7 +143,8 @@ impl Step {
             Self::Renew(index) => {
                 let node = &world.nodes[index];
                 let has_reason = node.registration.is_some() || node.live.is_some();
-                node.is_up && has_reason && node.renewal == Renewal::None
+                let is_acknowledged = node.guard_process != GuardProcess::Stands;
+                node.is_up && has_reason && is_acknowledged && node.renewal == Renewal::None
             }
             Self::RenewAtReplacedLeader(index) => {
                 let node = &world.nodes[index];
@@ -153,11 +172,47 @@ impl Step {
             }
             Self::Perform(index) => {
                 let node = &world.nodes[index];
-                node.is_up && !node.queue.is_empty()
+                let waits = node.guard_process == GuardProcess::Stands
+                    && matches!(node.queue.first(), Some(Action::Admit { .. }));
+                node.is_up && !node.queue.is_empty() && !waits
             }
-            Self::Stray(index) => world.nodes[index].stray.is_some(),
+            Self::Stray(index) => {
+                let node = &world.nodes[index];
+                node.stray.is_some() && node.guard_process == GuardProcess::Runs
+            }
+            Self::StopGuard(index) => {
+                let node = &world.nodes[index];
+                node.is_up
+                    && node.guard_process == GuardProcess::Runs
+                    && world.guard_stops < fleet.bounds.guard_stops
+            }
+            Self::ReplaceGuard(index) => {
+                let node = &world.nodes[index];
+                node.is_up && node.guard_process == GuardProcess::Stands
+            }
+            Self::WatchAgain(index) => fleet.rules.silence_ends && world.nodes[index].is_silent,
+            Self::Push(index) => {
+                let node = &world.nodes[index];
+                let owns = |epoch| world.owner == Some((index, epoch));
+                node.is_up
+                    && node.processes == Processes::Running
+                    && node.epoch().is_some_and(owns)
+                    && world.pushed < fleet.bounds.pushes
+            }
+            Self::LearnFalsely(index) => {
+                let node = &world.nodes[index];
+                node.is_up
+                    && node.won.is_some()
+                    && node.files != world.pushed
+                    && world.false_answers < fleet.bounds.false_answers
+            }
             Self::Freeze(index) => world.nodes[index].must_freeze(&fleet.rules),
-            Self::Crash(index) => world.nodes[index].is_up && world.crashes < fleet.bounds.crashes,
+            Self::Crash(index) => {
+                let node = &world.nodes[index];
+                node.is_up
+                    && node.guard_process == GuardProcess::Runs
+                    && world.crashes < fleet.bounds.crashes
+            }
             Self::Start(index) => !world.nodes[index].is_up,
             Self::Delete(index) => {
                 let node = &world.nodes[index];
@@ -239,11 +294,30 @@ impl Step {
                 node.won = node.registration.map(|registration| (epoch, registration));
             }
             Self::Learn(index) => {
-                let node = &mut world.nodes[index];
-                if let Some((epoch, registration)) = node.won.take() {
-                    node.learn(Event::Owned { epoch, registration });
+                let pushed = world.pushed;
+                learn(&mut world.nodes[index], pushed);
+            }
+            Self::LearnFalsely(index) => {
+                world.false_answers += 1;
+                if !fleet.rules.not_found_is_no_answer {
+                    let older = world.pushed.saturating_sub(1);
+                    learn(&mut world.nodes[index], older);
                 }
             }
+            Self::Push(index) => {
+                world.pushed += 1;
+                world.nodes[index].files = world.pushed;
+            }
+            Self::StopGuard(index) => {
+                world.guard_stops += 1;
+                world.nodes[index].guard_process = GuardProcess::Stands;
+            }
+            Self::ReplaceGuard(index) => {
+                let node = &mut world.nodes[index];
+                node.guard_process = GuardProcess::New;
+                node.learn(Event::Restarted);
+            }
+            Self::WatchAgain(index) => world.nodes[index].is_silent = false,
             Self::Perform(index) => perform(fleet, world, index),
             Self::Stray(index) => {
                 let node = &mut world.nodes[index];
@@ -308,6 +382,14 @@ impl Step {
     }
 }
 
+/// The server learns that it owns the sandbox, and restores it from a push.
+fn learn(node: &mut Node, files: u8) {
+    if let Some((epoch, registration)) = node.won.take() {
+        node.files = files;
+        node.learn(Event::Owned { epoch, registration });
+    }
+}
+
 /// Whether a transaction of this node that compares its registration can succeed.
 fn may_own(node: &Node) -> bool {
     node.is_up
@@ -320,7 +402,7 @@ fn may_own(node: &Node) -> bool {
 
 fn may_take_over(fleet: &Fleet, world: &World, index: usize) -> bool {
     let Some((from, _)) = world.owner else { return false };
-    if !may_own(&world.nodes[index]) {
+    if !may_own(&world.nodes[index]) || (world.nodes[index].is_silent && from != index) {
         return false;
     }
     let former = &world.nodes[from];
@@ -372,11 +454,7 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
                 }
             }
         }
-        Action::Suspend => {
-            if node.processes == Processes::Running {
-                node.halt(Processes::Frozen);
-            }
-        }
+        Action::Suspend => node.suspend(),
         Action::Compare { epoch, registration } => {
             let owner = if fleet.rules.epochs_compared { owner } else { Some(epoch) };
             node.learn(Event::Compared { epoch, registration, owner });
@@ -399,6 +477,7 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
                     world.is_stored = true;
                 } else {
                     world.owner = None;
+                    world.pushed = 0;
                 }
             }
         }

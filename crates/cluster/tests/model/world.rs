@@ -2,6 +2,7 @@
 
 use crate::KEEPS_RUNNING;
 use crate::MOVED;
+use crate::NEWEST_RUNS;
 use crate::NO_STALE_WRITE;
 use crate::ONE_RUNS;
 use crate::RESUMED;
@@ -35,27 +36,97 @@ pub(crate) struct Bounds {
     pub(crate) lag: u8,
     /// Whether both nodes can lose their leases and die, or only the first.
     pub(crate) both_fail: bool,
+    /// How often a guard is stopped.
+    pub(crate) guard_stops: u8,
+    /// Whether the watch of the second node is silent from the beginning.
+    pub(crate) is_silent: bool,
+    /// How often the owner pushes a snapshot.
+    pub(crate) pushes: u8,
+    /// How often the store does not find what it has.
+    pub(crate) false_answers: u8,
 }
 
 impl Bounds {
+    fn none() -> Self {
+        Self {
+            revision: 0,
+            crashes: 0,
+            deletions: 0,
+            departures: 0,
+            lag: 0,
+            both_fail: false,
+            guard_stops: 0,
+            is_silent: false,
+            pushes: 0,
+            false_answers: 0,
+        }
+    }
+
+    /// The guard of the first node is stopped at any step, while its server runs.
+    pub(crate) fn guard_stops() -> Self {
+        Self { revision: 6, crashes: 1, lag: 1, guard_stops: 1, ..Self::none() }
+    }
+
+    /// The second node hears nothing of its watch.
+    pub(crate) fn silent() -> Self {
+        Self { revision: 5, is_silent: true, ..Self::none() }
+    }
+
+    /// The store does not find snapshots that it has.
+    pub(crate) fn false_answers() -> Self {
+        Self { revision: 5, pushes: 2, false_answers: 1, ..Self::none() }
+    }
+
     /// The first node fails at any step and its clock lags; the other one does not fail.
     pub(crate) fn one_fails() -> Self {
-        Self { revision: 6, crashes: 1, deletions: 0, departures: 0, lag: 1, both_fail: false }
+        Self {
+            revision: 6,
+            crashes: 1,
+            deletions: 0,
+            departures: 0,
+            lag: 1,
+            both_fail: false,
+            ..Self::none()
+        }
     }
 
     /// Both nodes lose their leases at any time.
     pub(crate) fn both_fail() -> Self {
-        Self { revision: 5, crashes: 0, deletions: 0, departures: 0, lag: 0, both_fail: true }
+        Self {
+            revision: 5,
+            crashes: 0,
+            deletions: 0,
+            departures: 0,
+            lag: 0,
+            both_fail: true,
+            ..Self::none()
+        }
     }
 
     /// Wider bounds, which take minutes.
     pub(crate) fn wide() -> Self {
-        Self { revision: 7, crashes: 2, deletions: 1, departures: 0, lag: 1, both_fail: false }
+        Self {
+            revision: 7,
+            crashes: 2,
+            deletions: 1,
+            departures: 0,
+            lag: 1,
+            both_fail: false,
+            ..Self::none()
+        }
     }
 
     /// The sandbox is stored away while the first node fails at any step.
     pub(crate) fn departs() -> Self {
-        Self { revision: 6, crashes: 1, deletions: 0, departures: 1, lag: 0, both_fail: false }
+        Self {
+            revision: 6,
+            crashes: 1,
+            deletions: 0,
+            departures: 1,
+            lag: 0,
+            both_fail: false,
+            ..Self::none()
+        }
     }
 
     /// Whether a node can fail.
@@ -84,6 +155,10 @@ pub(crate) struct World {
     pub(crate) crashes: u8,
     pub(crate) deletions: u8,
     pub(crate) departures: u8,
+    pub(crate) guard_stops: u8,
+    pub(crate) false_answers: u8,
+    /// The newest push that etcd names; 0: none.
+    pub(crate) pushed: u8,
     /// History: whether a node was declared dead, and a write of a former owner was accepted.
     pub(crate) was_declared_dead: bool,
     pub(crate) has_stale_write: bool,
@@ -114,10 +189,13 @@ impl Model for Fleet {
             revision: 3,
             owner: Some((0, of(3))),
             is_stored: false,
-            nodes: [first, node(2)],
+            nodes: [first, Node { is_silent: self.bounds.is_silent, ..node(2) }],
             crashes: 0,
             deletions: 0,
             departures: 0,
+            guard_stops: 0,
+            false_answers: 0,
+            pushed: 0,
             was_declared_dead: false,
             has_stale_write: false,
         }]
@@ -137,6 +215,13 @@ impl Model for Fleet {
         vec![
             Property::always(ONE_RUNS, |fleet: &Fleet, world: &World| {
                 fleet.class == Class::Node || world.running() <= 1
+            }),
+            Property::always(NEWEST_RUNS, |_, world: &World| {
+                let Some((owner, epoch)) = world.owner else { return true };
+                let node = &world.nodes[owner];
+                node.processes != Processes::Running
+                    || node.epoch() != Some(epoch)
+                    || node.files == world.pushed
             }),
             Property::always(NO_STALE_WRITE, |_, world: &World| !world.has_stale_write),
             Property::always(KEEPS_RUNNING, |fleet: &Fleet, world: &World| {

@@ -25,6 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What the following task has seen.
 struct Seen {
     registration: Option<Epoch>,
+    history: u64,
     connections: u64,
     /// Sandboxes that this node does not own, and when they were looked at.
     not_owned: HashMap<String, Instant>,
@@ -37,7 +38,10 @@ impl OwnershipDriver {
         loop {
             let deadline = *deadlines.borrow_and_update();
             match self.service.extend_lease(deadline).await {
-                Ok(report) => drop(reports.send_replace(report)),
+                Ok(report) => {
+                    self.acknowledgements.acknowledge(deadline);
+                    reports.send_replace(report);
+                }
                 Err(failure) => {
                     error!(error = %failure, "the lease guard does not answer: sandboxes of the class store stop at their deadline");
                     sleep(GUARD_PAUSE).await;
@@ -55,19 +59,19 @@ impl OwnershipDriver {
     pub(crate) async fn suspend_when_lost(self: Arc<Self>) {
         let mut state = self.state.clone();
         loop {
-            let suspended = {
+            let (suspended, busy) = {
                 let mut table = self.table();
                 // Read under the lock of the table, so that what follows a regained lease comes later.
                 let is_lost = *state.borrow_and_update() == MemberState::Lost;
                 if is_lost {
                     table.learn_all(Event::LeaseLost);
-                    table.begin_suspensions()
+                    (table.begin_suspensions(), table.busy_suspended())
                 } else {
-                    Vec::new()
+                    (Vec::new(), Vec::new())
                 }
             };
-            if !suspended.is_empty() {
-                self.suspend(&suspended).await;
+            if !suspended.is_empty() || !busy.is_empty() {
+                self.suspend(&suspended, &busy).await;
             }
             if state.changed().await.is_err() {
                 return;
@@ -80,7 +84,8 @@ impl OwnershipDriver {
         let mut state = self.state.clone();
         let now = *state.borrow_and_update();
         let connections = reports.borrow_and_update().connections;
-        let mut seen = Seen { registration: None, connections, not_owned: HashMap::new() };
+        let mut seen =
+            Seen { registration: None, history: 0, connections, not_owned: HashMap::new() };
         self.find_stopped().await;
         self.learn_state(now, &mut seen);
         self.table().learn_all(Event::Restarted);
@@ -117,7 +122,12 @@ impl OwnershipDriver {
         match state {
             MemberState::Lost => table.learn_all(Event::LeaseLost),
             MemberState::Suspect { .. } => {}
-            MemberState::Member { registration, was_declared_dead } => {
+            MemberState::Member { registration, was_declared_dead, history } => {
+                if history != seen.history {
+                    seen.history = history;
+                    // The loss may have been too short to be seen.
+                    table.learn_all(Event::LeaseLost);
+                }
                 if was_declared_dead && seen.registration != Some(registration) {
                     info!(%registration, "this node was declared dead: its sandboxes are compared before they continue");
                     table.learn_all(Event::DeclaredDead);

@@ -125,11 +125,12 @@ impl OwnershipDriver {
                 return self.table().ended(name, None);
             }
         };
-        let is_same = |owner: &Owner| owner.epoch == question.epoch;
+        // Epochs repeat in an etcd that was restored from a backup.
+        let is_same = |owner: &Owner| owner.epoch == question.epoch && owner.node == self.here;
         if !owner.as_ref().is_some_and(is_same) && self.may_own_anew(question, owner.as_ref()) {
             return self.own_anew(question, owner, key).await;
         }
-        self.answered(question, owner.map(|owner| owner.epoch));
+        self.answered(question, owner.filter(is_same).map(|owner| owner.epoch));
     }
 
     fn answered(&self, question: &Question, owner: Option<Epoch>) {

@@ -24,7 +24,7 @@ impl OwnershipDriver {
         }
         let suspended = self.table().begin_suspensions();
         if !suspended.is_empty() {
-            self.suspend(&suspended).await;
+            self.suspend(&suspended, &[]).await;
         }
         self.compare_all().await;
         let names = self.table().with_work();
@@ -41,7 +41,7 @@ impl OwnershipDriver {
             }
             let Some(action) = work.action else { return self.forget(&work.sandbox).await };
             match action {
-                Action::Suspend => self.suspend(std::slice::from_ref(&work.sandbox)).await,
+                Action::Suspend => self.suspend(std::slice::from_ref(&work.sandbox), &[]).await,
                 Action::Compare { .. } => {
                     // Comparisons are answered together.
                     self.table().put_back(name, action);
@@ -71,9 +71,12 @@ impl OwnershipDriver {
         }
     }
 
-    pub(super) async fn suspend(&self, sandboxes: &[LocalSandbox]) {
-        if let Err(error) = self.service.suspend(sandboxes).await {
-            warn!(%error, count = sandboxes.len(), "sandboxes are not suspended by the lease guard");
+    /// Suspends sandboxes whose suspension has begun, and `busy` ones, with which something else is
+    /// under way: their own suspensions follow.
+    pub(super) async fn suspend(&self, sandboxes: &[LocalSandbox], busy: &[LocalSandbox]) {
+        let all = [sandboxes, busy].concat();
+        if let Err(error) = self.service.suspend(&all).await {
+            warn!(%error, count = all.len(), "sandboxes are not suspended by the lease guard");
         }
         let mut table = self.table();
         sandboxes.iter().for_each(|one| table.ended(&one.name, None));
@@ -137,7 +140,7 @@ impl OwnershipDriver {
                 return None;
             }
         };
-        if let Some(stored) = stored.as_ref().filter(|stored| !stored.restorable().is_empty()) {
+        if let Some(stored) = stored.as_ref().filter(|stored| stored.names_any()) {
             let owner = match self.ownership.owner_in_etcd(&key).await {
                 Ok(owner) => owner.filter(|owner| owner.epoch == epoch),
                 Err(error) => {

@@ -1,13 +1,17 @@
 //! Records from which snapshots other nodes restore a sandbox, with the epoch at which this node owns it.
 
-use crate::ownership_driver::{OwnershipDriver, key};
+use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
 use crate::store_class::discards::discard;
 use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, ends_at_ms};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::OwnershipError;
 use isolet_cluster::protocol::{Event, Phase};
 use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
-use isolet_sandbox::{LocalSandbox, OwnedId, PushedSnapshot, SnapshotId, SnapshotRecords};
+use isolet_sandbox::{
+    LocalSandbox, OwnedId, PushedSnapshot, SandboxClass, SandboxId, SnapshotId, SnapshotRecords,
+    TenantId,
+};
 use isolet_wire::node::NodeName;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -15,6 +19,11 @@ use tracing::warn;
 
 /// How long the end of an outdated copy may take.
 const END_WAIT: Duration = Duration::from_secs(30);
+/// Why a copy is superseded although its epoch is the present one.
+const EARLIER: &str = "the fleet has a later push of it than this server knows: the disk or the data \
+                       directory of this node is an earlier one";
+/// How often the owner of a sandbox is read again because it has changed.
+const OWNERS_MAX: usize = 4;
 /// The pause between two looks for its end.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,6 +49,15 @@ impl SnapshotRecords for Records {
 
     fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
         Box::pin(async move { self.0.check_records(sandbox).await })
+    }
+
+    fn forgets<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        snapshot: &'a SnapshotId,
+    ) -> RecordedFuture<'a, ()> {
+        Box::pin(self.0.record_forgotten(tenant, sandbox, snapshot))
     }
 
     fn deleted<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
@@ -74,15 +92,108 @@ impl OwnershipDriver {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let mut record = PushedRecord::read(&self.ownership, &key).await?.unwrap_or_default();
-            let new =
-                RecordedSnapshot { snapshot: snapshot.clone(), node: self.here.clone(), epoch };
-            let unneeded = record.add(new);
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
-            Ok(unneeded)
+        let known = self.service.known_pushes(sandbox).await;
+        let known = known.map_err(|error| NotRecorded::Unavailable(error.to_string()))?;
+        let new = RecordedSnapshot {
+            snapshot: snapshot.clone(),
+            node: self.here.clone(),
+            epoch,
+            incarnation: sandbox.name.clone(),
+            mark: None,
         };
-        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record.unwrap_or_default();
+            let is_earlier = |known| record.has_unknown(epoch, &sandbox.name, known);
+            if known.as_ref().is_some_and(is_earlier) {
+                return None;
+            }
+            let unneeded = record.add(new.clone());
+            Some((record, unneeded))
+        });
+        let written = written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))?;
+        written.ok_or_else(|| {
+            warn!(%sandbox, "{EARLIER}");
+            self.table().learn(&sandbox.name, Event::Outdated { epoch });
+            NotRecorded::Superseded(EARLIER.to_owned())
+        })
+    }
+
+    /// Ends copies of sandboxes that are earlier than what this node has pushed of them: its disk, or its data
+    /// directory, is an earlier one. Their files are kept as those of superseded ones, and the next request
+    /// restores them. Called before anything is answered.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub(crate) async fn end_earlier(&self) -> Result<(), OwnershipError> {
+        let mut all = self.service.local_sandboxes();
+        all.retain(|one| one.class == SandboxClass::Store);
+        let checks = all.into_iter().map(|sandbox| async move {
+            let earlier = self.earlier_than_pushed(&sandbox).await?;
+            Ok::<_, OwnershipError>(earlier.map(|epoch| (sandbox, epoch)))
+        });
+        let checked = stream::iter(checks).buffer_unordered(ACTIONS_AT_ONCE);
+        let earlier: Vec<_> =
+            checked.try_filter_map(|found| async move { Ok(found) }).try_collect().await?;
+        for (sandbox, epoch) in earlier {
+            warn!(%sandbox, "{EARLIER}");
+            self.table().learn(&sandbox.name, Event::Outdated { epoch });
+        }
+        let suspended = self.table().begin_suspensions();
+        if !suspended.is_empty() {
+            self.suspend(&suspended, &[]).await;
+        }
+        Ok(())
+    }
+
+    /// The epoch at which a later push of a sandbox is recorded that this server does not know.
+    async fn earlier_than_pushed(
+        &self,
+        sandbox: &LocalSandbox,
+    ) -> Result<Option<Epoch>, OwnershipError> {
+        let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(None) };
+        let known = match self.service.known_pushes(sandbox).await {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                warn!(%sandbox, %error, "what was pushed of it is compared when it is pushed again");
+                return Ok(None);
+            }
+        };
+        let record = match PushedRecord::read(&self.ownership, &key).await {
+            // It concerns this sandbox only.
+            Err(OwnershipError::Unreadable { .. }) => None,
+            read => read?,
+        };
+        let is_earlier = |record: &PushedRecord| record.has_unknown(epoch, &sandbox.name, &known);
+        Ok(record.as_ref().is_some_and(is_earlier).then_some(epoch))
+    }
+
+    /// As of [`SnapshotRecords::forgets`]. Any node may own the sandbox: the epoch only says that the sandbox
+    /// is the same.
+    async fn record_forgotten(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<(), NotRecorded> {
+        let Some(key) = crate::sandbox_key::key(tenant, sandbox) else { return Ok(()) };
+        let unavailable = |error: OwnershipError| NotRecorded::Unavailable(error.to_string());
+        for _ in 0..OWNERS_MAX {
+            let owner = self.ownership.owner_in_etcd(&key).await.map_err(unavailable)?;
+            let Some(owner) = owner else { return Ok(()) };
+            let fence = self.ownership.fence(&key, owner.epoch);
+            let written = PushedRecord::change(&self.ownership, &fence, |record| {
+                let mut record = record?;
+                record.forget(snapshot).then_some((record, ()))
+            });
+            match written.await {
+                Ok(_) => return Ok(()),
+                Err(OwnershipError::Stale { .. }) => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+        Err(NotRecorded::Unavailable("its owner changes too quickly".to_owned()))
     }
 
     async fn check_records(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {
@@ -104,21 +215,20 @@ impl OwnershipDriver {
         let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
         let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
-                return Ok(false);
-            };
+        let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
+        let ends_at_ms = ends_at_ms(&self.service, &id, description.as_bytes());
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record?;
             record.is_final = true;
             record.description = Some(description.to_owned());
-            let id = OwnedId { tenant: sandbox.tenant.clone(), id: sandbox.id.clone() };
-            record.ends_at_ms = ends_at_ms(&self.service, &id, description.as_bytes());
+            record.ends_at_ms = ends_at_ms;
             record.destination = self.destination(&key);
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
-            Ok(true)
-        };
+            Some((record, ()))
+        });
         match written.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(NotRecorded::Unavailable("no snapshot of it is recorded".to_owned())),
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(NotRecorded::Unavailable("no snapshot of it is recorded".to_owned())),
             Err(error) => Err(self.not_recorded(sandbox, epoch, &error)),
         }
     }
@@ -163,14 +273,13 @@ impl OwnershipDriver {
         // One that this node has never owned was never pushed.
         let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(()) };
         let _turn = self.recording.of(&key).await;
-        let written = async {
-            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
-                return Ok(());
-            };
-            record.is_deleted = true;
-            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await
-        };
-        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+        let fence = self.ownership.fence(&key, epoch);
+        let written = PushedRecord::change(&self.ownership, &fence, |record| {
+            let mut record = record?;
+            record.delete_sandbox(&sandbox.name);
+            Some((record, ()))
+        });
+        written.await.map(drop).map_err(|error| self.not_recorded(sandbox, epoch, &error))
     }
 
     /// Deletes what this node has pushed of a superseded sandbox, and could not record any more. If the

@@ -222,6 +222,12 @@ impl Table {
             .collect()
     }
 
+    /// Sandboxes that must not run, and whose suspension waits for an action that is under way.
+    pub(super) fn busy_suspended(&self) -> Vec<LocalSandbox> {
+        let waits = |one: &&Tracked| one.is_busy && one.queue.contains(&Action::Suspend);
+        self.0.values().filter(waits).map(|one| one.sandbox.clone()).collect()
+    }
+
     /// Begins all comparisons that are due next.
     pub(super) fn begin_questions(&mut self) -> Vec<Question> {
         let begun = self.begin_where(|action| matches!(action, Action::Compare { .. }));

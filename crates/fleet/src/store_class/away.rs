@@ -191,7 +191,7 @@ impl Node {
         if !self.restorer.lacks(tenant, sandbox) && self.service.has_sandbox(tenant, sandbox) {
             return Ok(());
         }
-        let restored = self.restorer.restore(tenant, sandbox).await;
+        let restored = self.restorer.restore(tenant, sandbox, None).await;
         if let Err(FleetError::NotRestored { .. }) = &restored {
             self.give_back(&key).await;
         }

@@ -11,7 +11,7 @@ use crate::sandbox_key::owned_id;
 use crate::store_class::pushed::PushedRecord;
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::{Discarded, Fence, Ownership};
-use isolet_sandbox::{Error, Service, SnapshotId, TenantId};
+use isolet_sandbox::{Service, SnapshotId, TenantId};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -100,9 +100,8 @@ pub(crate) fn discard(service: &Service, tenant: &TenantId, snapshots: Vec<Snaps
     let tenant = tenant.clone();
     tokio::spawn(async move {
         for snapshot in snapshots {
-            match service.delete_stored_snapshot(&tenant, &snapshot).await {
-                Ok(()) | Err(Error::NotInStore(_)) => {}
-                Err(error) => warn!(%tenant, %snapshot, %error, "a snapshot stays in the store"),
+            if let Err(error) = service.discard_stored_snapshot(&tenant, &snapshot).await {
+                warn!(%tenant, %snapshot, %error, "a snapshot stays in the store");
             }
         }
     });

@@ -237,7 +237,7 @@ impl Node {
     /// Restores a sandbox that this node owns and whose lifetime is over, so that its driver ends it. If it
     /// cannot be restored, it is given back.
     async fn finish_ended(&self, key: &SandboxKey, id: &OwnedId) -> Result<(), FleetError> {
-        match self.restorer.restore(&id.tenant, &id.id).await {
+        match self.restorer.restore(&id.tenant, &id.id, None).await {
             // It continues in the background.
             Ok(_) | Err(FleetError::Restoring(_)) => Ok(()),
             Err(error) => {

@@ -71,7 +71,7 @@ impl Node {
                 discards::begin(&self.service, &self.ownership, left);
                 return Ok(Rescue::Owner(Whereabouts::Nowhere));
             }
-            Some(stored) if !stored.restorable().is_empty() => {}
+            Some(stored) if stored.has_any() => {}
             _ if is_dead && !is_stored => return Err(node_dead()),
             _ => {
                 let node = owner.node.clone();

@@ -4,28 +4,32 @@
 //! At most one restore of a sandbox is under way; all requests for the sandbox wait for it, and none
 //! reaches a handler before it has ended, which could create an empty sandbox with the same id. A
 //! record of ownership with a snapshot in the store is given up only when the sandbox was deleted.
+//!
+//! A restore uses the snapshot that the record in etcd names as the newest, or fails. It never chooses an older
+//! one: the tenant can, with `POST /v1/sandboxes/{id}/restore`.
 
 use crate::error::unavailable;
 use crate::ownership_driver::OwnershipDriver;
 use crate::sandbox_key::key;
 use crate::store_class::discards::{self, AT_ONCE};
-use crate::store_class::pushed::PushedRecord;
+use crate::store_class::pushed::{Base, PushedRecord};
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
-use isolet_cluster::ownership::{Ownership, OwnershipError, TakenOver};
+use isolet_cluster::ownership::{Fence, Ownership, OwnershipError, TakenOver};
 use isolet_http::fleet::{FleetError, Presence};
 use isolet_sandbox::{
-    CredentialSpec, Error, RestoredFrom, SandboxId, Service, StoredSandbox, TenantId,
+    CredentialSpec, RestoredFrom, SandboxId, Service, SnapshotId, StoredSandbox, TenantId,
 };
 use isolet_wire::node::NodeName;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::{info, warn};
 
-/// How long a request waits for a restore. It continues without the request.
-const RESTORE_WAIT: Duration = Duration::from_secs(30);
+/// How long a request waits for a restore: longer than a snapshot is read again that the store does not return,
+/// so that the request learns why. The restore continues without the request.
+const RESTORE_WAIT: Duration = Duration::from_secs(40);
 /// Maximum number of remembered takeovers whose restore has not succeeded. When there are more, all are
 /// forgotten, and their restores renew the epoch once more.
 const TAKEN_MAX: usize = 10_000;
@@ -156,7 +160,8 @@ impl Restorer {
         ended.map(drop).map_err(|_| FleetError::Restoring(sandbox.clone()))
     }
 
-    /// Restores a sandbox, or waits for the restore that is under way.
+    /// Restores a sandbox, or waits for the restore that is under way. `called` is the snapshot for which the
+    /// tenant calls: if the record names it, it is restored instead of a newer one.
     ///
     /// # Errors
     /// [`FleetError::Restoring`], [`FleetError::NotRestored`], [`FleetError::Unavailable`].
@@ -164,36 +169,55 @@ impl Restorer {
         self: &Arc<Self>,
         tenant: &TenantId,
         sandbox: &SandboxId,
+        called: Option<&SnapshotId>,
     ) -> Outcome {
         let Some(key) = key(tenant, sandbox) else { return Ok(Presence::Here(None)) };
         self.moved(&key, sandbox).await?;
-        let mut end = {
-            let mut state = self.lock();
-            match state.running.get(&key) {
-                Some(running) => running.clone(),
-                None => {
-                    let (ended, end) = watch::channel(None);
-                    state.running.insert(key.clone(), end.clone());
-                    let registration = Registration { restorer: Arc::clone(self), key };
-                    let tenant = tenant.clone();
-                    let sandbox = sandbox.clone();
-                    tokio::spawn(async move {
-                        let key = &registration.key;
-                        let outcome = registration.restorer.work(key, &tenant, &sandbox).await;
-                        drop(registration);
-                        ended.send_replace(Some(outcome));
-                    });
-                    end
-                }
-            }
-        };
-        let restoring = || FleetError::Restoring(sandbox.clone());
-        let ended = timeout(RESTORE_WAIT, end.wait_for(Option::is_some)).await;
-        let ended = ended.map_err(|_| restoring())?.map(|ended| ended.clone()).ok().flatten();
-        ended.unwrap_or_else(|| Err(restoring()))
+        let until = Instant::now() + RESTORE_WAIT;
+        let (mut end, is_own) = self.join_or_start(&key, tenant, sandbox, called);
+        let mut ended = wait(&mut end, until, sandbox).await;
+        if !is_own && called.is_some() && matches!(ended, Err(FleetError::NotRestored { .. })) {
+            // That was for another snapshot.
+            (end, _) = self.join_or_start(&key, tenant, sandbox, called);
+            ended = wait(&mut end, until, sandbox).await;
+        }
+        ended
     }
 
-    async fn work(&self, key: &SandboxKey, tenant: &TenantId, sandbox: &SandboxId) -> Outcome {
+    /// The end of the restore that is under way. Starts one if there is none: the second value says so.
+    fn join_or_start(
+        self: &Arc<Self>,
+        key: &SandboxKey,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        called: Option<&SnapshotId>,
+    ) -> (watch::Receiver<Option<Outcome>>, bool) {
+        let mut state = self.lock();
+        if let Some(running) = state.running.get(key) {
+            return (running.clone(), false);
+        }
+        let (ended, end) = watch::channel(None);
+        state.running.insert(key.clone(), end.clone());
+        let registration = Registration { restorer: Arc::clone(self), key: key.clone() };
+        let tenant = tenant.clone();
+        let sandbox = sandbox.clone();
+        let called = called.cloned();
+        tokio::spawn(async move {
+            let Registration { restorer, key } = &registration;
+            let outcome = restorer.work(key, &tenant, &sandbox, called.as_ref()).await;
+            drop(registration);
+            ended.send_replace(Some(outcome));
+        });
+        (end, true)
+    }
+
+    async fn work(
+        &self,
+        key: &SandboxKey,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        called: Option<&SnapshotId>,
+    ) -> Outcome {
         // It may have been restored, or created, since the caller looked.
         if self.service.has_sandbox(tenant, sandbox) {
             return Ok(Presence::Here(None));
@@ -210,7 +234,7 @@ impl Restorer {
             self.service.returns(tenant, sandbox);
             return Ok(Presence::Here(None));
         };
-        if stored.restorable().is_empty() {
+        if stored.is_deleted {
             let left = discards::list(key, owner.epoch, &stored, AT_ONCE);
             let fence = discards::fence(&self.ownership, key, owner.epoch, left.as_ref());
             return match self.ownership.release(&fence).await {
@@ -224,7 +248,7 @@ impl Restorer {
             };
         }
         let Some(owner) = self.renewed(key, owner).await? else { return Ok(Presence::NotOwner) };
-        let restored = self.restore_newest(key, &owner, stored, tenant, sandbox).await?;
+        let restored = self.restore_recorded(key, &owner, tenant, sandbox, called).await?;
         self.lock().taken.remove(&(key.clone(), owner.epoch));
         Ok(Presence::Here(Some(Box::new(restored))))
     }
@@ -245,73 +269,143 @@ impl Restorer {
         }
     }
 
-    async fn restore_newest(
+    /// Restores a sandbox from the newest snapshot of its record, or from the one for which its tenant calls.
+    async fn restore_recorded(
         &self,
         key: &SandboxKey,
         owner: &Owner,
-        mut stored: PushedRecord,
         tenant: &TenantId,
         sandbox: &SandboxId,
+        called: Option<&SnapshotId>,
     ) -> Result<RestoredFrom, FleetError> {
-        let has_run_since = !stored.is_final;
         let fence = self.ownership.fence(key, owner.epoch);
-        let whole = stored.clone();
+        let begun = self.begin(&fence, called).await.map_err(|error| unavailable(&error))?;
+        let not_restored =
+            |reason: String| FleetError::NotRestored { sandbox: sandbox.clone(), reason };
+        let Some(Begun { whole, skipped }) = begun else {
+            return Err(not_restored("the record of its snapshots is gone".to_owned()));
+        };
+        let Some(one) = whole.restorable() else {
+            self.undo(&fence, &whole, tenant, sandbox).await;
+            return Err(not_restored(with_others(
+                "all newer ones were deleted".to_owned(),
+                &whole,
+            )));
+        };
         let given = {
             let state = self.lock();
             let given = state.given.get(key).filter(|given| given.at.elapsed() < GIVEN_WAIT);
             given.map(|given| given.credentials.clone()).unwrap_or_default()
         };
-        if stored.is_final {
-            // From now on it may run. The end of its lifetime stays, for the sweep.
-            stored.is_final = false;
-            stored.description = None;
-            stored.destination = None;
-            let written = stored.write(&self.ownership, &fence).await;
-            written.map_err(|error| unavailable(&error))?;
+        let is_newest = whole.is_newest(&one.snapshot.id);
+        let from = StoredSandbox {
+            snapshot: one.snapshot.clone(),
+            node: one.node.to_string(),
+            has_run_since: !(whole.is_final && is_newest),
+            credentials: given,
+            skipped: whole.skipped_after(&one.snapshot.id),
+        };
+        if skipped > 0 {
+            let snapshot = &one.snapshot.id;
+            warn!(sandbox = %key, %snapshot, skipped, "its tenant has called for an older snapshot; the newer ones stay in the store");
+            self.service.metrics().fleet.skipped.inc_by(skipped);
         }
-        let mut newest = true;
-        let mut reason = "it has no snapshot there".to_owned();
-        for one in stored.restorable() {
-            let from = StoredSandbox {
-                snapshot: one.snapshot.clone(),
-                node: one.node.to_string(),
-                has_run_since: has_run_since || !newest,
-                credentials: given.clone(),
-            };
-            match self.service.restore_stored(tenant, sandbox, from).await {
-                Ok(restored) => {
-                    info!(sandbox = %key, epoch = %owner.epoch, snapshot = %restored.snapshot, "restored on this node");
-                    self.lock().given.remove(key);
-                    if owner.class == Class::Node {
-                        self.end_move(key, owner.epoch, &stored).await;
-                    }
-                    return Ok(restored);
+        match self.service.restore_stored(tenant, sandbox, from).await {
+            Ok(restored) => {
+                info!(sandbox = %key, epoch = %owner.epoch, snapshot = %restored.snapshot, "restored on this node");
+                self.lock().given.remove(key);
+                if owner.class == Class::Node {
+                    self.end_move(key, owner.epoch, &whole).await;
                 }
-                // A client has deleted it from the store.
-                Err(Error::NotInStore(snapshot)) => {
-                    warn!(sandbox = %key, %snapshot, "the store does not have its snapshot; an earlier one is tried");
-                    reason = format!("the store does not have snapshot {snapshot}");
-                    newest = false;
-                }
-                Err(error) if error.is_damaged_in_store() => {
-                    warn!(sandbox = %key, %error, "an earlier snapshot is tried");
-                    reason = error.to_string();
-                    newest = false;
-                }
-                Err(error) => {
-                    reason = error.to_string();
-                    break;
-                }
+                Ok(restored)
+            }
+            Err(error) => {
+                let snapshot = &one.snapshot.id;
+                warn!(sandbox = %key, %snapshot, %error, "not restored");
+                self.undo(&fence, &whole, tenant, sandbox).await;
+                let text = error.to_string();
+                let names_it = text.contains(snapshot.as_str());
+                let reason = if names_it { text } else { format!("snapshot {snapshot}: {text}") };
+                Err(not_restored(with_others(reason, &whole)))
             }
         }
-        warn!(sandbox = %key, reason, "not restored");
-        if whole.is_final
-            && !self.service.has_sandbox(tenant, sandbox)
-            && let Err(error) = whole.write(&self.ownership, &fence).await
-        {
-            warn!(sandbox = %key, %error, "the next restore reports changes of which it cannot know");
+    }
+
+    /// Records that the sandbox may run from now on, and which snapshots its tenant skips. The end of its
+    /// lifetime stays, for the sweep. Returns the record as it was, with the skipped ones.
+    async fn begin(
+        &self,
+        fence: &Fence,
+        called: Option<&SnapshotId>,
+    ) -> Result<Option<Begun>, OwnershipError> {
+        let begun = PushedRecord::change(&self.ownership, fence, |record| {
+            let mut record = record?;
+            let before = record.skipped().len();
+            let is_called = called.is_some_and(|called| record.call_for(called));
+            let skipped = record.skipped().len().saturating_sub(before) as u64;
+            let whole = record.clone();
+            let base = record.restorable().map(|one| one.snapshot.id.clone());
+            record.base = base.map(|snapshot| Base { snapshot, epoch: fence.epoch() });
+            record.is_final = false;
+            record.description = None;
+            record.destination = None;
+            let begun = Begun { whole, skipped: if is_called { skipped } else { 0 } };
+            Some((record, begun))
+        });
+        begun.await
+    }
+
+    /// Records that the sandbox has not run, after a restore that failed.
+    async fn undo(
+        &self,
+        fence: &Fence,
+        whole: &PushedRecord,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) {
+        if !whole.is_final || self.service.has_sandbox(tenant, sandbox) {
+            return;
         }
-        Err(FleetError::NotRestored { sandbox: sandbox.clone(), reason })
+        let undone = PushedRecord::change(&self.ownership, fence, |record| {
+            let mut record = record?;
+            record.is_final = true;
+            record.description.clone_from(&whole.description);
+            record.destination.clone_from(&whole.destination);
+            Some((record, ()))
+        });
+        if let Err(error) = undone.await {
+            let sandbox = fence.sandbox();
+            warn!(%sandbox, %error, "the next restore reports changes of which it cannot know");
+        }
+    }
+}
+
+/// A restore that has begun.
+struct Begun {
+    /// The record as it was, with the snapshots that the tenant skips.
+    whole: PushedRecord,
+    /// How many snapshots this restore has skipped.
+    skipped: u64,
+}
+
+/// Waits for the end of a restore, which continues without the request.
+async fn wait(
+    end: &mut watch::Receiver<Option<Outcome>>,
+    until: Instant,
+    sandbox: &SandboxId,
+) -> Outcome {
+    let restoring = || FleetError::Restoring(sandbox.clone());
+    let ended = timeout_at(until.into(), end.wait_for(Option::is_some)).await;
+    let ended = ended.map_err(|_| restoring())?.map(|ended| ended.clone()).ok().flatten();
+    ended.unwrap_or_else(|| Err(restoring()))
+}
+
+/// Why a sandbox is not restored, with the snapshots for which its tenant can call.
+fn with_others(reason: String, record: &PushedRecord) -> String {
+    let others: Vec<&str> = record.others().into_iter().map(SnapshotId::as_str).collect();
+    match others.is_empty() {
+        true => format!("{reason}; the store has no other snapshot of it"),
+        false => format!("{reason}; other snapshots of it: {}", others.join(", ")),
     }
 }
 

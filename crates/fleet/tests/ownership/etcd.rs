@@ -15,6 +15,8 @@ pub(crate) struct EtcdServer {
     folder: TempDir,
     /// The port for clients.
     pub(crate) port: u16,
+    /// The URL for other members.
+    peer: String,
     process: Child,
 }
 
@@ -22,20 +24,40 @@ impl EtcdServer {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [port, peer] = [free_port(), free_port()].map(|port| (port, url(port)));
-        let process = Command::new(program("etcd"))
-            .args(["--name", "one", "--data-dir"])
-            .arg(folder.path().join("data"))
-            .args(["--listen-client-urls", &port.1, "--advertise-client-urls", &port.1])
-            .args(["--listen-peer-urls", &peer.1, "--initial-advertise-peer-urls", &peer.1])
-            .args(["--initial-cluster", &format!("one={}", peer.1), "--log-level", "error"])
-            .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
-            .spawn()
-            .unwrap();
+        let process = launch(folder.path(), &port.1, &peer.1);
         wait_until("etcd listens", SOON, || TcpStream::connect(("127.0.0.1", port.0)).ok());
-        Self { folder, port: port.0, process }
+        Self { folder, port: port.0, peer: peer.1, process }
+    }
+
+    /// Copies the data, with an interruption.
+    pub(crate) fn back_up(&mut self) {
+        self.kill();
+        self.copy_data("data", "backup");
+        self.relaunch();
+    }
+
+    /// Continues with the copy of the data.
+    pub(crate) fn restore(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+        self.copy_data("backup", "data");
+        self.relaunch();
+    }
+
+    fn copy_data(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.path().join(name));
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    }
+
+    fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    fn relaunch(&mut self) {
+        self.process = launch(self.folder.path(), &self.url(), &self.peer);
+        wait_until("etcd listens", SOON, || TcpStream::connect(("127.0.0.1", self.port)).ok());
     }
 
     /// The URL for clients.
@@ -44,10 +66,24 @@ impl EtcdServer {
     }
 }
 
+fn launch(folder: &Path, url: &str, peer: &str) -> Child {
+    Command::new(program("etcd"))
+        .args(["--name", "one", "--data-dir"])
+        .arg(folder.join("data"))
+        .args(["--listen-client-urls", url, "--advertise-client-urls", url])
+        .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
+        .args(["--initial-cluster", &format!("one={peer}"), "--log-level", "error"])
+        .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(folder.join("log")).unwrap())
+        .spawn()
+        .unwrap()
+}
+
 impl Drop for EtcdServer {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.kill();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.folder.path().join("log"));
             eprintln!("log of etcd: {}", log.unwrap_or_default());

@@ -1,6 +1,5 @@
 //! A node with its own connection to etcd, and another node that takes over.
 
-use crate::cut::Wire;
 use crate::etcd::{EtcdServer, free_port};
 use isolet_cluster::etcd::{Etcd, EtcdSettings};
 use isolet_cluster::membership::{Membership, Operator};
@@ -9,6 +8,7 @@ use isolet_cluster::model::{
 };
 use isolet_cluster::ownership::{Claim, Ownership, TakenOver};
 use isolet_jail::{Config, SandboxHandle};
+use isolet_kit::etcd_wire::EtcdWire;
 use isolet_kit::{LONG, Options, Reply, Sandbox, Server, Value, json, programs, wait_until};
 use isolet_wire::node::NodeName;
 use std::fs;
@@ -30,7 +30,7 @@ const NODE: &str = "first";
 /// A node of a fleet, and what a test needs around it. It is dropped from the first field on.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
-    pub(crate) wire: Wire,
+    pub(crate) wire: EtcdWire,
     pub(crate) etcd: EtcdServer,
     runtime: Runtime,
     _folder: TempDir,
@@ -55,6 +55,11 @@ impl Fixture {
         Self::build(Options::new(), "", LONG_TTL_S)
     }
 
+    /// A node with a lease whose end a test waits for, after something that a busy machine delays.
+    pub(crate) fn with_patient_lease() -> Self {
+        Self::build(Options::new(), "", 3 * TTL_S)
+    }
+
     /// A node with more lines in the table `[cluster]`.
     pub(crate) fn with(options: Options, more: &str) -> Self {
         Self::build(options, more, TTL_S)
@@ -63,7 +68,7 @@ impl Fixture {
     fn build(options: Options, more: &str, ttl_s: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let etcd = EtcdServer::start();
-        let wire = Wire::to(etcd.port);
+        let wire = EtcdWire::to(etcd.port);
         let peer_dir = certificate(folder.path());
         let port = free_port();
         let config = format!(
@@ -136,6 +141,16 @@ impl Fixture {
         let state = tokio::sync::watch::channel(isolet_cluster::membership::MemberState::Lost).1;
         let ownership = Ownership::new(self.client(), settings.keys, settings.node, state);
         self.runtime.block_on(ownership.owner_in_etcd(&key(id))).unwrap()
+    }
+
+    /// Writes to etcd, which counts its revision up.
+    pub(crate) fn advance(&self, revisions: u32) {
+        let client = self.client();
+        self.runtime.block_on(async {
+            for _ in 0..revisions {
+                client.put(b"isolet/of-the-test", b"").await.unwrap();
+            }
+        });
     }
 
     /// Waits until the lease of the node under test has ended in etcd.
@@ -253,6 +268,21 @@ impl Counting {
     pub(crate) fn freezes(&self) {
         wait_until("it is frozen", LEASE_ENDS, || self.is_frozen().then_some(()));
         self.stands();
+    }
+
+    /// Whether a process of it runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.handle.populated() && !self.is_frozen()
+    }
+
+    /// Writes an empty file in its workspace.
+    pub(crate) fn write_file(&self, name: &str) {
+        fs::write(self.directory.join("workspace").join(name), "").unwrap();
+    }
+
+    /// Whether its workspace has a file.
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        self.directory.join("workspace").join(name).try_exists().unwrap()
     }
 
     /// Whether its directory exists.

@@ -1,7 +1,7 @@
 //! What a node does with its sandboxes when it loses its lease and when it gets one again: with a real
 //! etcd, the real lease guard, and the kernel.
 
-mod cut;
+mod earlier_disk;
 mod etcd;
 mod fixture;
 mod many;

@@ -23,6 +23,8 @@ pub(crate) enum CancellationReason {
     Revoked,
     /// The signed link has expired.
     Expired,
+    /// The node of the sandbox has lost its lease, so another node may take the sandbox over.
+    OwnerLost,
 }
 
 impl From<CancellationReason> for ApiError {
@@ -34,6 +36,12 @@ impl From<CancellationReason> for ApiError {
                 "unauthorized",
                 "the key was revoked or has expired",
                 "use another key; programs in the sandbox keep running",
+            ),
+            CancellationReason::OwnerLost => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "node_unreachable",
+                "the node of the sandbox has lost its lease before it answered",
+                "the call may have had an effect: look before you repeat it",
             ),
             CancellationReason::Expired => Self::new(
                 StatusCode::UNAUTHORIZED,
@@ -50,6 +58,7 @@ impl From<CancellationReason> for ApiError {
 pub(crate) struct Cancellation {
     stop: watch::Receiver<bool>,
     key_revoked: Option<watch::Receiver<bool>>,
+    owner_lost: Option<watch::Receiver<bool>>,
     deadline: Option<Instant>,
 }
 
@@ -57,7 +66,7 @@ impl Cancellation {
     /// Cancels only when the server stops.
     #[cfg(test)]
     pub(crate) fn of_stop(stop: watch::Receiver<bool>) -> Self {
-        Self { stop, key_revoked: None, deadline: None }
+        Self { stop, key_revoked: None, owner_lost: None, deadline: None }
     }
 
     /// Also cancels at the deadline, if there is one.
@@ -65,11 +74,23 @@ impl Cancellation {
         Self { deadline, ..self }
     }
 
+    /// Also cancels when the node of the sandbox loses its lease.
+    pub(crate) fn with_owner(self, owner_lost: Option<watch::Receiver<bool>>) -> Self {
+        Self { owner_lost, ..self }
+    }
+
     /// Waits until the response must end. Cancel-safe.
     pub(crate) async fn cancelled(&mut self) -> CancellationReason {
         let revoked = async {
             match &mut self.key_revoked {
                 Some(ended) => drop(ended.wait_for(|ended| *ended).await),
+                None => std::future::pending().await,
+            }
+        };
+        let lost = async {
+            match &mut self.owner_lost {
+                // The channel ends when the node has lost its lease.
+                Some(lost) => drop(lost.wait_for(|lost| *lost).await),
                 None => std::future::pending().await,
             }
         };
@@ -82,6 +103,7 @@ impl Cancellation {
         tokio::select! {
             _ = self.stop.wait_for(|stop| *stop) => CancellationReason::Stopping,
             () = revoked => CancellationReason::Revoked,
+            () = lost => CancellationReason::OwnerLost,
             () = over => CancellationReason::Expired,
         }
     }
@@ -109,12 +131,17 @@ impl CancellationRegistry {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(key.clone()).or_insert_with(|| watch::channel(false).0).subscribe()
         });
-        Cancellation { stop: self.stop.clone(), key_revoked, deadline: None }
+        Cancellation { stop: self.stop.clone(), key_revoked, owner_lost: None, deadline: None }
     }
 
     /// Subscribes one response that ends only when the server stops.
     pub(crate) fn subscribe_to_stop(&self) -> Cancellation {
-        Cancellation { stop: self.stop.clone(), key_revoked: None, deadline: None }
+        Cancellation {
+            stop: self.stop.clone(),
+            key_revoked: None,
+            owner_lost: None,
+            deadline: None,
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

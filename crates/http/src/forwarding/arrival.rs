@@ -18,7 +18,7 @@ use crate::forwarding::peer_head::{AnswerKind, PeerHead, PeerTarget};
 use crate::forwarding::route_table::Routing;
 use crate::forwarding::{errors, node_call, sandbox_of};
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::{ClaimedId, Peer, Proxied};
+use crate::foundation::extensions::{ClaimedId, JustRestored, Peer, Proxied};
 use crate::foundation::request_id::{REQUEST_ID, RequestId};
 use crate::foundation::trace;
 use crate::proxy::port_host;
@@ -28,7 +28,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::FutureExt;
-use isolet_sandbox::{RestoredFrom, SandboxId};
+use isolet_sandbox::{RestoredFrom, SandboxId, SnapshotId};
 use isolet_wire::node::NodeName;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -133,9 +133,16 @@ impl Arrivals {
         }
         let head = PeerHead::take(request.headers_mut())?;
         let restored = match &head.target {
-            Some(target) => self.check_owner(target).await?,
+            Some(target) => {
+                let called;
+                (request, called) = sandbox_of::called_snapshot(request).await?;
+                self.check_owner(target, called.as_ref()).await?
+            }
             None => None,
         };
+        if let Some(restored) = &restored {
+            request.extensions_mut().insert(JustRestored(restored.clone()));
+        }
         let scheme = head.scheme();
         let caller = head.caller.map(Caller::from);
         let target = head.target.clone();
@@ -195,6 +202,7 @@ impl Arrivals {
     async fn check_owner(
         &self,
         target: &PeerTarget,
+        called: Option<&SnapshotId>,
     ) -> Result<Option<Box<RestoredFrom>>, ApiError> {
         let not_owner = || errors::not_owner(&target.sandbox);
         let joined = self.app.fleet.as_ref().ok_or_else(not_owner)?;
@@ -212,7 +220,7 @@ impl Arrivals {
         if !owned {
             return Err(not_owner());
         }
-        let present = rescue::present(&*joined.fleet, &target.tenant, &target.sandbox);
+        let present = rescue::present(&*joined.fleet, &target.tenant, &target.sandbox, called);
         match present.await? {
             Presence::Here(restored) => Ok(restored),
             Presence::NotOwner => Err(not_owner()),

@@ -20,7 +20,7 @@ use crate::forwarding::route_table::{Routing, routing};
 use crate::forwarding::sandbox_of::{self, NamedSandbox};
 use crate::forwarding::{errors, events, lists};
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::ClaimedId;
+use crate::foundation::extensions::{ClaimedId, JustRestored};
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Permit;
 use crate::middleware::connection_use::kind_of;
@@ -28,7 +28,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
-use isolet_sandbox::{RestoredFrom, SessionId, SnapshotId};
+use isolet_sandbox::{RestoredFrom, SandboxId, SessionId, SnapshotId};
 use isolet_wire::node::NodeName;
 use std::sync::Arc;
 use stored_away::StoredAnswer;
@@ -61,6 +61,7 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
             .filter(|_| routing.may_create())
             .map(|sandbox| CreatingRequest::begin(joined, &caller.tenant, sandbox));
         // It came from another node, so it never goes on to a third one.
+        let registration = joined.fleet.registration();
         let response = next.run(request).await;
         let is_refused =
             creating.is_some() && response.status() == StatusCode::INSUFFICIENT_STORAGE;
@@ -69,7 +70,10 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
             // Before the answer: the node that has placed it here then places it elsewhere.
             joined.fleet.give_up(&caller.tenant, sandbox).await;
         }
-        return Ok(response);
+        let may_answer = arrived
+            .sandbox()
+            .is_none_or(|sandbox| joined.fleet.may_answer(&caller.tenant, sandbox, registration));
+        return if may_answer { Ok(response) } else { Err(too_late(arrived.sandbox())) };
     }
     let work = Work { app, joined, caller: &caller };
     match routing {
@@ -77,7 +81,11 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
         Routing::List(shape) => lists::answer(joined, &caller, shape, request, next).await,
         Routing::Events => events::answer(app, joined, &caller, request, next).await,
         Routing::Sandbox(creates) => {
-            let named = sandbox_of::in_path(&mut request, &caller, creates).await;
+            let mut named = sandbox_of::in_path(&mut request, &caller, creates).await;
+            let (request, called) = sandbox_of::called_snapshot(request).await?;
+            if let Some(named) = &mut named {
+                named.called = called.filter(|_| !caller.read_only);
+            }
             work.by_owner(named, request, next).await
         }
         Routing::Body(field) => {
@@ -103,6 +111,19 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
             work.by_snapshot(snapshot, request, next).await
         }
     }
+}
+
+/// The lease of this node has ended while it answered: another node may have restored an earlier state
+/// of the sandbox since.
+fn too_late(sandbox: Option<&SandboxId>) -> ApiError {
+    let sandbox = sandbox.map(SandboxId::as_str).unwrap_or_default();
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "suspended",
+        format!("this node has lost its lease before sandbox \"{sandbox}\" has answered"),
+        "the call may have had an effect that is lost: look before you repeat it",
+    )
+    .retry_after(1)
 }
 
 /// Where a sandbox is.
@@ -175,14 +196,21 @@ impl Work<'_> {
                 sandbox: named.id.clone(),
                 epoch: *epoch,
             };
-            let cancellation = self.app.cancellations.subscribe(self.caller);
+            let lost = self.fleet().until_lost(&self.caller.tenant, &named.id, peer);
+            let cancellation = self.app.cancellations.subscribe(self.caller).with_owner(lost);
+            let had_failed = self.fleet().has_failed(peer);
             let sent =
                 forward::send(self.fleet(), peer, &mut outgoing, Some(target), cancellation).await;
             let sent = match sent {
                 Ok(sent) => sent,
                 Err(failure) => {
                     // A sandbox that was placed for this request goes to another node.
-                    let again = self.unanswered(&named, &located, &failure).await;
+                    let mut again = self.unanswered(&named, &located, &failure).await;
+                    // That its lease has ended was learned by this attempt: another node may take the
+                    // sandbox over.
+                    again |= failure.is_unsent && !had_failed && self.fleet().has_failed(peer);
+                    // The next owner may answer it as well.
+                    again |= failure.is_owner_lost && outgoing.only_reads();
                     failed = Some(failure.error);
                     if !again || attempt == NODES_MAX || !outgoing.is_repeatable() {
                         break;
@@ -247,7 +275,7 @@ impl Work<'_> {
     async fn owner(&self, named: &NamedSandbox, restores: bool) -> Result<Located, ApiError> {
         let tenant = &self.caller.tenant;
         let Settled { owner, restored } =
-            settled(self.fleet(), tenant, &named.id, restores).await?;
+            settled(self.fleet(), tenant, &named.id, restores, named.called.as_ref()).await?;
         if owner != Whereabouts::Nowhere || !named.creates {
             return Ok(Located { owner, is_new: false, restored });
         }
@@ -260,7 +288,7 @@ impl Work<'_> {
     /// node, or the sandbox was created after all.
     async fn elsewhere(&self, named: &NamedSandbox, refused: &[NodeName]) -> Option<Located> {
         let tenant = &self.caller.tenant;
-        let settled = settled(self.fleet(), tenant, &named.id, true).await.ok()?;
+        let settled = settled(self.fleet(), tenant, &named.id, true, None).await.ok()?;
         if settled.owner != Whereabouts::Nowhere {
             return None;
         }
@@ -282,11 +310,19 @@ impl Work<'_> {
         next: Next,
     ) -> Response {
         request.extensions_mut().insert(ClaimedId(named.id.clone()));
+        if let Some(restored) = &located.restored {
+            request.extensions_mut().insert(JustRestored(restored.clone()));
+        }
+        let path = request.uri().path().to_owned();
         let tenant = &self.caller.tenant;
         let creating =
             named.creates.then(|| CreatingRequest::begin(self.joined, tenant, &named.id));
+        let registration = self.fleet().registration();
         let mut response = next.run(request).await;
         drop(creating);
+        if !self.fleet().may_answer(tenant, &named.id, registration) {
+            return error_response(too_late(Some(&named.id)), &path);
+        }
         rescue::write(located.restored.as_deref(), response.headers_mut());
         response
     }

@@ -95,7 +95,8 @@ impl From<FleetError> for ApiError {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not_restored",
                 message,
-                "nothing was done, and its snapshot stays in the store; retry, or ask the operator",
+                "nothing was done, and its snapshots stay in the store; retry, ask the operator, or \
+                 restore another snapshot that the message names: POST /v1/sandboxes/{id}/restore",
             )
             .retry_after(RESTORING_RETRY_S),
             FleetError::NoNode(_) => Self::new(

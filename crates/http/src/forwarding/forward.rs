@@ -1,6 +1,6 @@
 //! Sends one request to another node, and streams its response back.
 
-use crate::auth::cancellation::Cancellation;
+use crate::auth::cancellation::{Cancellation, CancellationReason};
 use crate::fleet::{Fleet, Peer, PeerResponse, SendFailure};
 use crate::forwarding::errors;
 use crate::forwarding::outgoing::Outgoing;
@@ -31,6 +31,8 @@ pub(crate) struct NotAnswered {
     pub(crate) error: ApiError,
     /// Whether nothing of the request was sent.
     pub(crate) is_unsent: bool,
+    /// Whether the node has lost its lease before it answered.
+    pub(crate) is_owner_lost: bool,
 }
 
 impl From<NotAnswered> for ApiError {
@@ -60,11 +62,15 @@ pub(crate) async fn send(
     let sent = fleet.send(peer, request).instrument(span);
     let sent = tokio::select! {
         sent = sent => sent,
-        reason = cancellation.cancelled() => return Err(answered(reason.into())),
+        reason = cancellation.cancelled() => {
+            let is_owner_lost = reason == CancellationReason::OwnerLost;
+            return Err(NotAnswered { is_owner_lost, ..answered(reason.into()) });
+        }
     };
     let mut sent = sent.map_err(|failure| NotAnswered {
         error: errors::node_unreachable(peer, &failure),
         is_unsent: matches!(failure, SendFailure::Unreachable(_)),
+        is_owner_lost: false,
     })?;
     let kind = AnswerKind::take(sent.response.headers_mut());
     match kind.ok_or_else(|| answered(errors::bad_node(peer)))? {
@@ -79,7 +85,7 @@ pub(crate) async fn send(
 
 /// An error after something of the request may have been sent.
 fn answered(error: ApiError) -> NotAnswered {
-    NotAnswered { error, is_unsent: false }
+    NotAnswered { error, is_unsent: false, is_owner_lost: false }
 }
 
 impl GivenAnswer {

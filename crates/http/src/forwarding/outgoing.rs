@@ -58,6 +58,11 @@ impl Outgoing {
         self
     }
 
+    /// Whether the request only reads, so that it may be carried out twice.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.parts.method.is_safe() && self.upgrade.is_none()
+    }
+
     /// Whether the request can be sent to another node, or answered here, after it was sent.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.body.is_whole()

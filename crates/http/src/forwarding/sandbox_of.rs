@@ -7,7 +7,7 @@ use crate::foundation::json;
 use axum::RequestExt;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, Method, Uri};
 use isolet_sandbox::{HOME, SandboxClass, SandboxId, SnapshotId, TenantId, ids};
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +22,8 @@ pub(crate) struct NamedSandbox {
     pub(crate) creates: bool,
     /// What the new sandbox needs, as far as the request says so.
     pub(crate) wish: Wish,
+    /// The snapshot that the request restores into the sandbox.
+    pub(crate) called: Option<SnapshotId>,
 }
 
 /// What a body says about a new sandbox. Other members are for the handler.
@@ -63,7 +65,7 @@ impl Wish {
 
 impl NamedSandbox {
     pub(crate) fn existing(id: SandboxId) -> Self {
-        Self { id, creates: false, wish: Wish::default() }
+        Self { id, creates: false, wish: Wish::default(), called: None }
     }
 }
 
@@ -126,9 +128,26 @@ pub(crate) async fn in_body(
             (None, MissingField::Generated) => new_id(&request, tenant, "sb_")?,
             (None, MissingField::GeneratedBare) => new_id(&request, tenant, "")?,
         };
-        Some(NamedSandbox { id, creates: field.creates, wish })
+        Some(NamedSandbox { creates: field.creates, wish, ..NamedSandbox::existing(id) })
     });
     Ok((request, named))
+}
+
+/// The snapshot that a request restores into a sandbox; `None` for other requests. Also returns the request,
+/// with the body that was read.
+///
+/// # Errors
+/// When the body is too long or does not arrive.
+pub(crate) async fn called_snapshot(
+    request: Request,
+) -> Result<(Request, Option<SnapshotId>), ApiError> {
+    let path = request.uri().path().strip_prefix("/v1/sandboxes/");
+    let id = path.and_then(|path| path.strip_suffix("/restore"));
+    let restores = id.is_some_and(|id| !id.contains('/')) && *request.method() == Method::POST;
+    match restores {
+        true => snapshot_in_body(request).await,
+        false => Ok((request, None)),
+    }
 }
 
 /// The snapshot that a body names. Also returns the request, with the body that was read.
@@ -192,7 +211,6 @@ fn letters(hash: &[u8; 32]) -> String {
 mod tests {
     use super::*;
     use crate::forwarding::route_table::{Routing, routing};
-    use axum::http::Method;
 
     async fn of_body(
         path: &'static str,

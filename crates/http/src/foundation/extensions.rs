@@ -2,7 +2,7 @@
 
 use axum::Extension;
 use axum::http::Extensions;
-use isolet_sandbox::{SandboxId, SandboxSpec};
+use isolet_sandbox::{RestoredFrom, SandboxId, SandboxSpec};
 use std::net::IpAddr;
 
 /// Marks a response that a program in a sandbox sent, or that replaces such a response.
@@ -11,6 +11,10 @@ pub(crate) struct Proxied {
     /// The response belongs to the port's own origin.
     pub(crate) own_origin: bool,
 }
+
+/// From what the sandbox of a request was restored before its handler ran.
+#[derive(Debug, Clone)]
+pub(crate) struct JustRestored(pub(crate) Box<RestoredFrom>);
 
 /// The address of the client; behind a trusted proxy, the one that the proxy reports.
 #[derive(Debug, Clone, Copy)]

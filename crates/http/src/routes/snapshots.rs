@@ -8,15 +8,16 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::creation::{created, done, idempotency_key};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::JustRestored;
 use crate::foundation::input::{PathIds, bad_id};
 use crate::foundation::json::{Object, SmallJson, not_null};
 use crate::foundation::query::Query;
 use crate::routes::sandboxes;
 use crate::routes::snapshots::view::{ForksView, RestoredView, SnapshotListView, SnapshotView};
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
+use axum::{Extension, Json};
 use isolet_sandbox::{Metadata, SandboxId, SnapshotId, SnapshotSpec};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -235,6 +236,10 @@ pub(crate) async fn fork(
 /// credentials, limits, metadata and times of the sandbox stay. What runs in it is ended: `lost`
 /// lists it. A sandbox that ran is running afterwards, others are asleep. If the restore fails, the
 /// sandbox is as it was before.
+///
+/// A sandbox that a fleet cannot restore from its newest snapshot (503 `not_restored`) is restored from
+/// `snapshot` instead, if that is the id of one of its other snapshots in the object store. The newer ones stay
+/// in the store; `restored_from` names them.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/restore", operation_id = "sandboxes_restore", tag = "snapshots",
     params(
@@ -251,6 +256,7 @@ pub(crate) async fn restore(
     caller: Caller,
     ids: PathIds,
     headers: HeaderMap,
+    restored: Option<Extension<JustRestored>>,
     body: SmallJson<Restore>,
 ) -> Result<Response, ApiError> {
     let route = format!("POST /v1/sandboxes/{}/restore", ids.sandbox);
@@ -258,6 +264,13 @@ pub(crate) async fn restore(
     let snapshot = SnapshotId::parse(&body.value.snapshot)
         .map_err(|error| ApiError::bad_field("snapshot", &error.to_string()))?;
     let service = &app.service;
+    if let Some(Extension(JustRestored(restored))) = restored
+        && restored.snapshot == snapshot
+    {
+        let sandbox = service.get(&caller.tenant, &ids.sandbox).await?;
+        let lost = restored.lost.map(|lost| lost.items).unwrap_or_default();
+        return Ok(done(false, Json(RestoredView::new(sandbox, &lost))));
+    }
     let (restored, replayed) =
         service.restore_snapshot(&caller.tenant, &ids.sandbox, &snapshot, once).await?;
     Ok(done(replayed, Json(RestoredView::from(restored))))

@@ -64,6 +64,7 @@ impl From<CancellationReason> for CloseReason {
                 Self::Close(CloseCode::Policy, "the key was revoked or has expired")
             }
             CancellationReason::Expired => Self::Close(CloseCode::Policy, "the link has expired"),
+            CancellationReason::OwnerLost => Self::Close(CloseCode::Restart, "its node has failed"),
         }
     }
 }

@@ -98,7 +98,7 @@ impl HelperSocket {
 }
 
 /// Whether a process ends in time.
-fn ends(process: &OwnedFd) -> io::Result<bool> {
+pub(crate) fn ends(process: &OwnedFd) -> io::Result<bool> {
     let limit = Timespec::try_from(END_WAIT).map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit))? > 0)
 }

@@ -9,14 +9,21 @@ use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox, LIST
 use isolet_wire::version::{VERSION, is_agreed};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one answer may take. Freezing many sandboxes at the deadline takes up to a second, and
 /// killing those that do not freeze a little more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A process that owes an answer and has not run at all for this time is killed: it was stopped, or
+/// the kernel does not let it run.
+const STANDS_AFTER: Duration = Duration::from_secs(3);
+/// How often is looked whether a process that owes an answer runs.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// Why the guard did not carry out a request.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +44,7 @@ pub enum GuardError {
 #[derive(Debug)]
 pub struct LeaseGuard {
     socket: Mutex<OwnedFd>,
+    process: GuardProcess,
     /// The deadline that the previous server has set.
     pub found_deadline: Option<LeaseDeadline>,
     /// The process, if this connection started it.
@@ -48,18 +56,23 @@ fn gone(error: &dyn std::fmt::Display) -> GuardError {
 }
 
 impl LeaseGuard {
-    /// Connects to the guard that the previous server started, or starts one. Blocks.
+    /// Connects to the guard that the previous server started, or starts one. A guard that stands
+    /// still is killed and replaced. Blocks.
     ///
     /// # Errors
     /// [`GuardError::Gone`].
     pub fn start(config: &Config) -> Result<Self, GuardError> {
-        match HelperSocket::LEASE_GUARD.connect(&config.data_dir) {
-            Ok(socket) => Self::greet(socket, None),
-            Err(_) => {
-                let (socket, child) = spawn(config)?;
-                Self::greet(socket, Some(child))
+        if let Ok(socket) = HelperSocket::LEASE_GUARD.connect(&config.data_dir) {
+            match Self::greet(socket, None) {
+                Err(error) if HelperSocket::LEASE_GUARD.connect(&config.data_dir).is_ok() => {
+                    return Err(error);
+                }
+                Err(_) => {}
+                found => return found,
             }
         }
+        let (socket, child) = spawn(config)?;
+        Self::greet(socket, Some(child))
     }
 
     /// Forgets all sandboxes, after their processes have ended, so that the guard ends. Does nothing if
@@ -73,10 +86,15 @@ impl LeaseGuard {
     }
 
     fn greet(socket: OwnedFd, child: Option<Child>) -> Result<Self, GuardError> {
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LOOK_EVERY))
             .map_err(|errno| gone(&errno))?;
-        let mut guard =
-            Self { socket: Mutex::new(socket), found_deadline: None, child: Mutex::new(child) };
+        let process = GuardProcess::find(&socket, child.as_ref()).map_err(|error| gone(&error))?;
+        let mut guard = Self {
+            socket: Mutex::new(socket),
+            process,
+            found_deadline: None,
+            child: Mutex::new(child),
+        };
         match guard.ask(&GuardRequest::Hello { version: VERSION })? {
             GuardResponse::Hello { version, deadline } if is_agreed(VERSION, version) => {
                 guard.found_deadline = deadline;
@@ -152,6 +170,11 @@ impl LeaseGuard {
         }
     }
 
+    /// Ends the process, so that another one takes its place, which knows no sandbox. Blocks.
+    pub fn end(&self) {
+        self.process.kill();
+    }
+
     fn done(&self, request: &GuardRequest) -> Result<(), GuardError> {
         match self.ask(request)? {
             GuardResponse::Done => Ok(()),
@@ -165,12 +188,26 @@ impl LeaseGuard {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = send_packet(&socket, &encode(request), None, SendFlags::empty());
         sent.map_err(|errno| gone(&errno))?;
+        let asked = Instant::now();
+        let mut has_run = (self.process.activity(), asked);
         let packet = loop {
             match receive_packet(&socket, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
+                    let activity = self.process.activity();
+                    if activity != has_run.0 {
+                        has_run = (activity, Instant::now());
+                    }
+                    let stands = has_run.1.elapsed() >= STANDS_AFTER;
+                    if !stands && asked.elapsed() < ANSWER_TIMEOUT {
+                        continue;
+                    }
                     // A late answer would be taken for that of the next request.
                     let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    if stands {
+                        self.process.kill();
+                        return Err(gone(&"it stood still and was killed"));
+                    }
                     return Err(gone(&"it does not answer"));
                 }
                 Err(errno) => return Err(gone(&errno)),
@@ -179,6 +216,46 @@ impl LeaseGuard {
             }
         };
         isolet_wire::frame::decode(&packet.bytes).map_err(|_| unexpected())
+    }
+}
+
+/// The process at the other end.
+#[derive(Debug)]
+struct GuardProcess {
+    id: Pid,
+    process: OwnedFd,
+}
+
+impl GuardProcess {
+    /// The process that this server has started, or the one that listens at the socket.
+    fn find(socket: &OwnedFd, child: Option<&Child>) -> io::Result<Self> {
+        let id = match child {
+            Some(child) => Pid::from_child(child),
+            None => {
+                let peer = isolet_sys::peer::pid(socket)?;
+                Pid::from_raw(peer).ok_or(io::ErrorKind::NotFound)?
+            }
+        };
+        Ok(Self { id, process: pidfd_open(id, PidfdFlags::empty())? })
+    }
+
+    /// What the kernel has counted of it: the processor time of it and of the programs that it has
+    /// started, and how often it was switched to. It changes whenever the process runs.
+    fn activity(&self) -> [String; 2] {
+        let read = |file: &str| {
+            let path = format!("/proc/{}/{file}", self.id.as_raw_nonzero());
+            std::fs::read_to_string(path).unwrap_or_default()
+        };
+        let times = read("stat").split_whitespace().skip(13).take(4).collect::<Vec<_>>().join(" ");
+        let status = read("status");
+        let switches = status.lines().filter(|line| line.contains("ctxt_switches"));
+        [times, switches.collect()]
+    }
+
+    /// Ends it, and waits until it has ended, so that another one can take its place.
+    fn kill(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        let _ = helper_socket::ends(&self.process);
     }
 }
 

@@ -12,7 +12,9 @@ use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState, LIST_M
 use isolet_wire::version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -37,6 +39,7 @@ struct EventLoop {
 pub fn run(options: GuardOptions, first: OwnedFd) {
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
+    stay_responsive();
     let config = Config {
         data_dir: options.data_dir,
         launcher: PathBuf::new(),
@@ -53,6 +56,21 @@ pub fn run(options: GuardOptions, first: OwnedFd) {
     while event_loop.client.is_some() || !event_loop.guarded.is_empty() {
         event_loop.turn();
     }
+}
+
+/// Keeps the process able to act in time on a machine that is short of memory and of processor time:
+/// nothing of it is swapped out, it is not chosen when memory runs out, and it runs before normal
+/// processes. Each is left out where the machine does not allow it.
+fn stay_responsive() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    // With a limit, a later allocation would fail instead of being swapped out.
+    let future = match setrlimit(Resource::Memlock, unlimited) {
+        Ok(()) => MlockAllFlags::FUTURE,
+        Err(_) => MlockAllFlags::empty(),
+    };
+    let _ = mlockall(MlockAllFlags::CURRENT | future);
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let _ = isolet_sys::scheduling::become_real_time();
 }
 
 impl EventLoop {

@@ -117,13 +117,26 @@ impl Objects {
         Ok(Some(all.into()))
     }
 
+    /// The length of an object, in bytes. `None` if there is none.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) async fn length(&self, name: &str) -> Result<Option<u64>, Error> {
+        match self.store.head(&self.at(name)).await {
+            Ok(about) => Ok(Some(about.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
     /// Writes an object, or replaces it.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) async fn put(&self, name: &str, content: Vec<u8>) -> Result<(), Error> {
+    pub(crate) async fn put(&self, name: &str, content: impl Into<Bytes>) -> Result<(), Error> {
         let path = self.at(name);
-        let put = self.store.put(&path, Bytes::from(content).into());
+        let content: Bytes = content.into();
+        let put = self.store.put(&path, content.into());
         put.await.map(drop).map_err(failed)
     }
 

@@ -8,8 +8,11 @@ use crate::transfer::progress::ProgressSender;
 use crate::transfer::repository::TenantRepository;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 /// Maximum length of one request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -21,8 +24,12 @@ const REQUEST_CHUNKS_MAX: usize = 1024;
 const REQUESTS_AT_ONCE: usize = 8;
 /// How many chunks are decrypted and decompressed at the same time.
 const OPENS_AT_ONCE: usize = 4;
-/// How often a chunk that is damaged is fetched again: the transfer may have damaged it.
-const RETRIES: usize = 2;
+/// How often something is fetched again that is missing or damaged: the answer may be wrong, or the transfer
+/// may have damaged it. A pull of many packs would otherwise seldom end with a store that is wrong at times.
+const RETRIES: u32 = 5;
+/// The pause before it is fetched again for the first time. Each further pause is twice as long; together they
+/// last about 3 s.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Chunks that one request fetches.
 struct Request {
@@ -58,6 +65,13 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Whether all chunks lie in another pack too, so that this one may be lost.
+    fn has_others(&self, locations: &Locations) -> bool {
+        self.chunks.iter().all(|(id, _)| !locations.others(id).is_empty())
+    }
+}
+
 /// The requests for a list of chunks.
 fn requests(locations: &Locations, ids: &[ChunkId]) -> Result<Vec<Request>, Error> {
     let mut all: Vec<Request> = Vec::new();
@@ -75,7 +89,8 @@ impl TenantRepository {
     /// The contents of chunks, in order.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a chunk is missing or not what was pushed; errors of the store.
+    /// [`Error::Damaged`] if a chunk is missing or not what was pushed, also after it was read again; errors
+    /// of the store.
     pub(crate) fn fetch<'a>(
         &'a self,
         locations: &'a Arc<Locations>,
@@ -104,7 +119,12 @@ impl TenantRepository {
         progress: Option<&ProgressSender>,
     ) -> Result<Vec<Part>, Error> {
         let name = self.pack_name(locations, request.pack);
-        let whole = self.objects.get_range(&name, request.start..request.end).await?;
+        let whole = match self.read_again(&name, request.start..request.end).await {
+            Err(Error::Damaged { .. } | Error::Store(_)) if request.has_others(locations) => {
+                return self.answer_elsewhere(locations, request).await;
+            }
+            read => read?,
+        };
         if let Some(progress) = progress {
             progress.send_modify(|now| now.transferred += whole.len() as u64);
         }
@@ -114,6 +134,46 @@ impl TenantRepository {
             Part { id, location, sealed }
         };
         Ok(request.chunks.into_iter().map(part).collect())
+    }
+
+    /// Reads the chunks of a request in other packs.
+    async fn answer_elsewhere(
+        &self,
+        locations: &Locations,
+        request: Request,
+    ) -> Result<Vec<Part>, Error> {
+        let mut parts = Vec::with_capacity(request.chunks.len());
+        for (id, location) in request.chunks {
+            let mut error = None;
+            for location in locations.others(&id).iter().chain([&location]) {
+                let name = self.pack_name(locations, location.pack);
+                let start = u64::from(location.offset);
+                let range = start..start + u64::from(location.bytes);
+                match self.objects.get_range(&name, range).await {
+                    Ok(sealed) => {
+                        parts.push(Part { id, location: *location, sealed });
+                        error = None;
+                        break;
+                    }
+                    Err(failure) => error = Some(failure),
+                }
+            }
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Reads a part of a pack, again with growing pauses while it is missing or too short.
+    async fn read_again(&self, name: &str, range: Range<u64>) -> Result<Bytes, Error> {
+        for attempt in 0..RETRIES {
+            match self.objects.get_range(name, range.clone()).await {
+                Err(Error::Damaged { .. }) => sleep(PAUSE * 2_u32.pow(attempt)).await,
+                read => return read,
+            }
+        }
+        self.objects.get_range(name, range).await
     }
 
     fn pack_name(&self, locations: &Locations, pack: u32) -> String {
@@ -134,7 +194,8 @@ impl TenantRepository {
             if attempt < RETRIES {
                 let start = u64::from(location.offset);
                 let range = start..start + u64::from(location.bytes);
-                sealed = self.objects.get_range(&name, range).await?;
+                sleep(PAUSE * 2_u32.pow(attempt)).await;
+                sealed = self.read_again(&name, range).await?;
             }
         }
         Err(Error::damaged(&name, "a chunk is not what was pushed"))

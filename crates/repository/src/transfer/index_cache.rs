@@ -38,6 +38,11 @@ impl IndexCache {
         Some(packs)
     }
 
+    /// Drops everything, so that all index objects are read from the store again.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Generations::default();
+    }
+
     pub(crate) fn put(&self, name: String, packs: Arc<Vec<PackIndex>>) {
         self.lock().add(name, packs);
     }

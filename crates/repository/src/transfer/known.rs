@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::format::index::{self, INDEX_BYTES_MAX, PackIndex};
 use crate::transfer::repository::{READS_AT_ONCE, TenantRepository};
 use futures_util::{StreamExt, TryStreamExt};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -37,6 +38,9 @@ pub(crate) struct Location {
 pub(crate) struct Locations {
     pub(crate) packs: Vec<Tag>,
     chunks: HashMap<ChunkId, Location>,
+    /// Further places of chunks that lie in several packs, because the store had lost one of these, or seemed
+    /// to.
+    others: HashMap<ChunkId, Vec<Location>>,
 }
 
 impl Locations {
@@ -47,9 +51,17 @@ impl Locations {
             let offset = u32::try_from(offset).map_err(Error::fault)?;
             let location = Location { pack: number, bytes: chunk.bytes, offset };
             // Indexes first, then those of doomed packs, which must not win.
-            self.chunks.entry(chunk.id).or_insert(location);
+            match self.chunks.entry(chunk.id) {
+                Entry::Vacant(vacant) => drop(vacant.insert(location)),
+                Entry::Occupied(_) => self.others.entry(chunk.id).or_default().push(location),
+            }
         }
         check_count(self.chunks.len())
+    }
+
+    /// Where else a chunk lies.
+    pub(crate) fn others(&self, id: &ChunkId) -> &[Location] {
+        self.others.get(id).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn find(&self, id: &ChunkId) -> Option<Location> {
@@ -68,15 +80,32 @@ fn check_count(chunks: usize) -> Result<(), Error> {
 }
 
 impl TenantRepository {
-    /// The chunks that a push need not send: those of packs that are not doomed.
+    /// The chunks that a push need not send: those of packs that are not doomed, and that the store lists with
+    /// their length. A store can lose what it had acknowledged; then the chunks are sent again.
     pub(crate) async fn known_chunks(&self) -> Result<HashSet<ChunkId>, Error> {
         for _ in 0..ATTEMPTS {
+            let listed = self.objects.list(&self.names.packs()).await?;
+            let listed: HashMap<Tag, u64> =
+                listed.into_iter().map(|one| (one.tag, one.bytes)).collect();
             let mut known = HashSet::new();
+            let mut lost = 0_u64;
             let mut add = |index: NamedIndex| {
-                known.extend(index.packs.iter().flat_map(|pack| &pack.chunks).map(|one| one.id));
+                for pack in index.packs.iter() {
+                    match listed.get(&pack.pack) == Some(&pack.bytes()) {
+                        true => known.extend(pack.chunks.iter().map(|one| one.id)),
+                        // Or it was pushed a moment ago.
+                        false => lost += 1,
+                    }
+                }
                 check_count(known.len())
             };
             if self.each_index(false, &mut add).await? {
+                if lost > 0 {
+                    tracing::warn!(
+                        packs = lost,
+                        "the store does not list packs that it had; what is needed of them is sent again"
+                    );
+                }
                 return Ok(known);
             }
         }

@@ -1,6 +1,6 @@
 //! Collects sealed chunks into packs and uploads them.
 //!
-//! Each pack is uploaded first, then an index object for it. A push that ends early leaves complete
+//! Each pack is uploaded first; once the store is seen to have it, an index object for it follows. A push that ends early leaves complete
 //! packs with their indexes, and the next one does not send them again. At the end one index object
 //! replaces those of the single packs.
 
@@ -12,12 +12,15 @@ use crate::objects::client::Objects;
 use crate::transfer::checkpoint::Checkpoint;
 use crate::transfer::progress::ProgressSender;
 use crate::transfer::repository::TenantRepository;
+use bytes::Bytes;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// A pack is uploaded when it has reached this length, in bytes: 20,000 small files are not 20,000
 /// objects, and a lost upload costs little.
 const PACK_BYTES: usize = 16 * 1024 * 1024;
+/// How often a pack is sent that the store accepts and does not have.
+const PUTS_MAX: usize = 3;
 /// How many packs are uploaded at the same time. Each takes its length of memory.
 const UPLOADS_AT_ONCE: usize = 3;
 
@@ -131,10 +134,9 @@ impl Packer {
 }
 
 async fn upload(target: Target, pack: PackIndex, content: Vec<u8>) -> Result<Uploaded, Error> {
-    let Target { objects, names, keys, checkpoint, progress } = target;
     let bytes = content.len() as u64;
-    objects.put(&names.pack(&pack.pack), content).await?;
-    checkpoint.pass("push.packed").await?;
+    put_pack(&target, &pack.pack, content.into()).await?;
+    let Target { objects, names, keys, progress, checkpoint } = target;
     let tag = random_tag()?;
     let name = names.index(&tag);
     let sealed = index::seal(&keys, &name, vec![pack.clone()], 0)?;
@@ -144,6 +146,21 @@ async fn upload(target: Target, pack: PackIndex, content: Vec<u8>) -> Result<Upl
     }
     checkpoint.pass("push.indexed").await?;
     Ok(Uploaded { index: tag, pack })
+}
+
+/// Writes a pack, and looks whether the store has it, before anything relies on it.
+async fn put_pack(target: &Target, pack: &Tag, content: Bytes) -> Result<(), Error> {
+    let Target { objects, names, checkpoint, .. } = target;
+    let name = names.pack(pack);
+    for _ in 0..PUTS_MAX {
+        objects.put(&name, content.clone()).await?;
+        checkpoint.pass("push.packed").await?;
+        if objects.length(&name).await? == Some(content.len() as u64) {
+            return Ok(());
+        }
+        tracing::warn!(%name, "the store has accepted a pack and does not have it; it is sent again");
+    }
+    Err(Error::Store("it has accepted a pack and does not have it".to_owned()))
 }
 
 /// Writes index objects for packs, as few as their limit allows.

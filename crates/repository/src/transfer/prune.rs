@@ -110,6 +110,13 @@ impl TenantRepository {
         listed.extend(all_packs(&indexes).map(|pack| pack.pack));
         let has: HashSet<ChunkId> =
             all_packs(&indexes).flat_map(|pack| &pack.chunks).map(|one| one.id).collect();
+        let marked: HashSet<ChunkId> =
+            all_packs(&doomed).flat_map(|pack| &pack.chunks).map(|one| one.id).collect();
+        if !needed.iter().all(|id| has.contains(id) || marked.contains(id)) {
+            // A store may have listed an earlier state. The packs of what it left out would look unused.
+            let reason = "a chunk that a snapshot needs is in none of them";
+            return Err(Error::damaged(&self.names.indexes(), reason));
+        }
         for mark in &doomed {
             for pack in mark.packs.iter() {
                 let only_here = |id: &ChunkId| needed.contains(id) && !has.contains(id);

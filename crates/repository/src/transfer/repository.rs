@@ -56,6 +56,12 @@ impl Repository {
         hex::encode(self.id)
     }
 
+    /// Forgets the index objects that were read, so that the next push or pull reads all of them from the
+    /// store.
+    pub fn forget_indexes(&self) {
+        self.indexes.clear();
+    }
+
     /// Opens the repository.
     ///
     /// # Errors

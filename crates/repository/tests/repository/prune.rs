@@ -130,3 +130,26 @@ async fn a_manifest_that_does_not_read_keeps_the_chunks_of_its_tenant_only() {
     assert!(pruned.failed.is_empty(), "{pruned:?}");
     assert_eq!(packs_of(&manifests[0]), before);
 }
+
+/// A store that lists an earlier state leaves out an index. Its packs were deleted, although a snapshot needed them.
+/// Promises: FL41.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_without_an_index_that_a_snapshot_needs_deletes_nothing() {
+    let place = Place::new().await;
+    fs::write(place.workspace().join("file"), noise(1 << 20, 3)).unwrap();
+    place.push("t", "one").await.unwrap();
+    let index = place.objects("index").remove(0);
+    fs::write(place.workspace().join("more"), "more").unwrap();
+    place.push("t", "two").await.unwrap();
+    place.repository.tenant("t").delete("one").await.unwrap();
+    let hidden = place.path("hidden");
+    fs::rename(&index, &hidden).unwrap();
+    let packs = place.objects("packs");
+    let repository = place.open().await.unwrap();
+    let pruned = repository.prune(NOW).await.unwrap();
+    assert_eq!(pruned.failed.len(), 1, "{pruned:?}");
+    assert!(matches!(pruned.failed[0].error, Error::Damaged { .. }), "{pruned:?}");
+    assert_eq!(place.objects("packs"), packs, "nothing is deleted");
+    fs::rename(&hidden, &index).unwrap();
+    place.pull("t", "two", "pulled").await.unwrap();
+}

@@ -115,6 +115,13 @@ impl SnapshotStore {
         Ok(repository.insert(Repository::open(settings).await?).clone())
     }
 
+    /// Has the next transfers read all index objects from the store.
+    pub(crate) async fn forget_indexes(&self) {
+        if let Some(open) = &*self.repository.lock().await {
+            open.forget_indexes();
+        }
+    }
+
     /// Waits for a place to restore a sandbox; `None` never happens, because the semaphore stays open.
     pub(crate) async fn restores(&self) -> Option<SemaphorePermit<'_>> {
         self.restoring.acquire().await.ok()

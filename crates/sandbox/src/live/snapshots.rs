@@ -54,6 +54,10 @@ const WALKS_MAX: usize = 16;
 /// so that one tenant's walks leave the other half to everybody else.
 const TENANT_WALKS_MAX: usize = 4;
 
+/// How long a node keeps its copies of a sandbox that is moved, in milliseconds, if it does not learn the end of
+/// the move: longer than the other node may take.
+pub(crate) const COPY_KEPT_MS: i64 = 3_600_000;
+
 /// How many comparisons and recursive lists of one tenant run at the same time.
 fn tenant_walks() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -300,15 +304,15 @@ impl Snapshots {
         }
     }
 
-    /// Makes the automatic snapshots of a sandbox that is gone expire, so that they are deleted once nothing
-    /// uses them. Without the record of the expiry, [`Self::forsaken`] finds them after a restart.
-    pub(crate) fn expire_automatic(&self, tenant: &TenantId, incarnation: &str) {
+    /// Makes the automatic snapshots of a sandbox that is gone expire at `at_ms`, so that they are deleted once
+    /// nothing uses them. Without the record of the expiry, [`Self::forsaken`] finds them after a restart.
+    pub(crate) fn expire_automatic(&self, tenant: &TenantId, incarnation: &str, at_ms: i64) {
         let mut state = self.lock();
         let own = state.tenants.get_mut(tenant).into_iter().flat_map(BTreeMap::values_mut);
         for record in own {
             let body = &record.body;
             if body.is_automatic() && body.incarnation.as_deref() == Some(incarnation) {
-                Arc::make_mut(record).body.expires_at_ms = Some(0);
+                Arc::make_mut(record).body.expires_at_ms = Some(at_ms);
             }
         }
     }

@@ -447,10 +447,15 @@ pub enum OpenError {
 }
 
 impl Error {
-    /// Whether a snapshot in the object store can never be restored, because what the store has is not
-    /// what was written.
+    /// Whether the object store has answered something that does not say that a snapshot cannot be restored,
+    /// so that it is read again: that it failed, that there is no such object, or something else than what was
+    /// written.
     #[must_use]
-    pub fn is_damaged_in_store(&self) -> bool {
-        matches!(self, Self::Transfer { reason: isolet_repository::Error::Damaged { .. }, .. })
+    pub(crate) fn is_uncertain_in_store(&self) -> bool {
+        match self {
+            Self::NotInStore(_) => true,
+            Self::Transfer { reason, .. } => reason.is_uncertain(),
+            _ => false,
+        }
     }
 }

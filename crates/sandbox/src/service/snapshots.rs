@@ -180,12 +180,11 @@ impl Inner {
         Ok((record, standing))
     }
 
-    /// The time of the latest snapshot of a sandbox that this server knows.
+    /// The time of the latest snapshot of a sandbox that this server has.
     fn latest_snapshot_ms(&self, entry: &SandboxEntry) -> Option<i64> {
-        let pushed = entry.view().record.body.pushed.as_ref().map(|pushed| pushed.created_at_ms);
         let all = self.snapshots.of(&entry.tenant).into_iter();
         let own = all.filter(|one| one.body.incarnation.as_ref() == Some(&entry.name));
-        own.map(|one| one.body.created_at_ms).chain(pushed).max()
+        own.map(|one| one.body.created_at_ms).max()
     }
 
     /// Copies the files of a sandbox at one moment. Nothing is left if that fails.
@@ -199,6 +198,11 @@ impl Inner {
         // Copies of the same sandbox come one after the other, so they need one permit.
         let _turn = entry.copies.turn.lock().await;
         let _copy = self.snapshots.copies.acquire(&entry.tenant).await;
+        // On the disk before the snapshot can be pushed, so that a server with an earlier disk is known.
+        let number = match order.has_identity(entry) {
+            true => self.store.next_snapshot_number(&entry.name).await?,
+            false => 0,
+        };
         let taken = match self.first_pass(entry, name, &running.cancel).await {
             Ok(live) => self.copy_standing(entry, name, order, live, &running.cancel).await,
             Err(error) => Err(error),
@@ -206,7 +210,7 @@ impl Inner {
         if taken.is_err() {
             self.discard_files(&format!("staging/{name}")).await;
         }
-        taken
+        taken.map(|taken| TakenFiles { number, ..taken })
     }
 
     /// Copies the files of a sandbox while it stands still, or what changed since a first pass.
@@ -220,8 +224,7 @@ impl Inner {
     ) -> Result<TakenFiles, Error> {
         let purpose = order.purpose;
         let mut held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
-        // In the order of the snapshots, also if the clock has stepped back, or if that of the node before
-        // was ahead: the latest one is what another node restores.
+        // In the order of the snapshots, also if the clock has stepped back.
         let earliest = self.latest_snapshot_ms(entry).map_or(0, |at_ms| at_ms.saturating_add(1));
         let at_ms = now_ms().max(earliest);
         match held.state {
@@ -286,7 +289,8 @@ impl Inner {
         removed.map_err(|error| self.not_copied(entry, running, error))?;
         let mut copied = self.measured(name, copy, order.temporary).await?;
         copied += added;
-        Ok(TakenFiles { at_ms, contents, copied, layer_bytes, frozen, standing })
+        // The caller has drawn the number.
+        Ok(TakenFiles { at_ms, number: 0, contents, copied, layer_bytes, frozen, standing })
     }
 
     /// Makes the changes of a held sandbox its next layer, where layers are used and the first pass
@@ -437,12 +441,20 @@ impl SnapshotOrder {
         let trigger = Trigger::Request;
         Self { spec, once: None, temporary: false, trigger, purpose: HoldPurpose::Copy }
     }
+
+    /// Whether the snapshot has the whole record of the sandbox, so that another node can restore it.
+    fn has_identity(&self, entry: &SandboxEntry) -> bool {
+        let is_stored = entry.local().class == SandboxClass::Store && !self.temporary;
+        self.purpose.departs() || is_stored
+    }
 }
 
 /// What was copied of a sandbox.
 struct TakenFiles {
     /// When the sandbox stood still: what was written later is not part of the copy.
     at_ms: i64,
+    /// Its number among the snapshots of the sandbox; 0: none is needed.
+    number: u64,
     contents: HeldContents,
     copied: Copied,
     /// The part of `copied` that lies in a new layer, in bytes.
@@ -459,6 +471,7 @@ impl TakenFiles {
         name: String,
         order: SnapshotOrder,
     ) -> (SnapshotRecord, Option<CopiedSandbox>) {
+        let has_identity = order.has_identity(entry);
         let SnapshotOrder { spec, temporary, trigger, purpose, .. } = order;
         let departs = purpose.departs();
         let created_at_ms = self.at_ms;
@@ -473,7 +486,6 @@ impl TakenFiles {
             // It continues elsewhere, where another clock counts.
             record.rest();
         }
-        let has_identity = departs || record.body.class == SandboxClass::Store && !temporary;
         let identity = has_identity.then(|| {
             let mut body = record.body.clone();
             body.signs_as.get_or_insert_with(|| record.name.clone());
@@ -504,6 +516,7 @@ impl TakenFiles {
                 sessions,
                 temporary,
                 trigger,
+                number: self.number,
                 incarnation: Some(record.name.clone()),
                 asleep_after_ms: (record.state == State::Sleeping).then(|| record.awake_ms()),
                 identity,

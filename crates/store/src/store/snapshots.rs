@@ -77,6 +77,40 @@ impl Store {
         .await
     }
 
+    /// The next number of a snapshot of a sandbox, by its internal name, from 1 on. No number is given twice,
+    /// and when this returns, the number is on the disk.
+    ///
+    /// # Errors
+    /// [`Error`]: the sandbox has no record.
+    pub async fn next_snapshot_number(&self, sandbox: &str) -> Result<u64, Error> {
+        let sandbox = sandbox.to_owned();
+        self.write(move |connection| {
+            let number: i64 = connection
+                .prepare_cached(
+                    "INSERT INTO snapshot_numbers VALUES (?1, 1)
+                     ON CONFLICT (sandbox) DO UPDATE SET number = number + 1 RETURNING number",
+                )?
+                .query_row([sandbox], |row| row.get(0))?;
+            Ok(number.unsigned_abs())
+        })
+        .await
+    }
+
+    /// The last number that a snapshot of a sandbox got; 0: none.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn last_snapshot_number(&self, sandbox: &str) -> Result<u64, Error> {
+        let sandbox = sandbox.to_owned();
+        self.read(move |records| {
+            let query = "SELECT number FROM snapshot_numbers WHERE sandbox = ?1";
+            let mut query = records.connection.prepare_cached(query)?;
+            let number: Option<i64> = query.query_row([sandbox], |row| row.get(0)).optional()?;
+            Ok(number.unwrap_or_default().unsigned_abs())
+        })
+        .await
+    }
+
     /// Replaces the body of the record of a snapshot, if there is one.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ mod rolling;
 mod servers;
 mod soak;
 mod store_faults;
+mod store_lies;
 mod stored;
 mod tenants;
 mod trust;

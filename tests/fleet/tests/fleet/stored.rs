@@ -3,10 +3,8 @@
 
 use crate::durable::answered;
 use crate::moves::{drained, sleep};
-use isolet_fleet_tests::{FleetOptions, LocalFleet, ObjectStore};
-use isolet_kit::s3::{self, BUCKET};
+use isolet_fleet_tests::{FleetOptions, LocalFleet};
 use isolet_kit::{LONG, Sandbox, Value, json, wait_until};
-use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn fleet() -> LocalFleet {
@@ -227,32 +225,4 @@ fn a_node_whose_clock_is_behind_loses_nothing_when_it_gives_a_sandbox_away() {
     assert_eq!(moved["node"], "c", "{moved}");
     let first = answered(&fleet.node("c").sandbox("box"), "cat /workspace/file");
     assert_eq!(first.json()["stdout"], "second\n");
-}
-
-/// The objects of the S3 server that describe snapshots.
-fn manifests() -> BTreeSet<String> {
-    let list = s3::request(ObjectStore::address(), "GET", &format!("/{BUCKET}?list-type=2"));
-    let list = list.expect("a list");
-    let keys = list.split("<Key>").skip(1).filter_map(|part| Some(part.split_once("</Key>")?.0));
-    keys.filter(|key| key.contains("/snapshots/")).map(str::to_owned).collect()
-}
-
-/// Promises: FL21, FL34.
-#[test]
-fn a_damaged_snapshot_is_replaced_by_the_one_before_it() {
-    let mut fleet = fleet();
-    let made = fleet.create_stored("a", "box");
-    made.says("echo old >/workspace/file");
-    let old = crate::durable::push(&made);
-    let before = manifests();
-    made.says("echo new >/workspace/file");
-    crate::durable::push(&made);
-    let new: Vec<_> = manifests().difference(&before).cloned().collect();
-    assert_eq!(new.len(), 1, "{new:?}");
-    s3::request(ObjectStore::address(), "PUT", &format!("/{BUCKET}/{}", new[0])).expect("written");
-    fleet.node_mut("a").server.lose_machine();
-    let first = answered(&fleet.node("b").sandbox("box"), "cat /workspace/file");
-    assert_eq!(first.json()["stdout"], "old\n");
-    assert_eq!(first.header("isolet-restored-from"), Some(&*old), "{:?}", first.headers);
-    assert!(first.header("isolet-lost").is_some(), "what is lost is reported");
 }

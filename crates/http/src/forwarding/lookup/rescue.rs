@@ -15,7 +15,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use isolet_sandbox::audit::AuditEntry;
-use isolet_sandbox::{RestoredFrom, SandboxId, TenantId};
+use isolet_sandbox::{RestoredFrom, SandboxId, SnapshotId, TenantId};
 use serde_json::json;
 
 /// The snapshot from which the sandbox of this response has just been restored.
@@ -43,11 +43,11 @@ pub(crate) async fn settled_owner(
     tenant: &TenantId,
     sandbox: &SandboxId,
 ) -> Result<Settled, ApiError> {
-    settled(fleet, tenant, sandbox, true).await
+    settled(fleet, tenant, sandbox, true, None).await
 }
 
 /// The owner of a sandbox, as [`settled_owner`], or that only the object store has it, if `restores` is
-/// `false`.
+/// `false`. If it has to be restored, it is from the snapshot `called`, if its record names that one.
 ///
 /// # Errors
 /// As [`settled_owner`].
@@ -56,6 +56,7 @@ pub(crate) async fn settled(
     tenant: &TenantId,
     sandbox: &SandboxId,
     restores: bool,
+    called: Option<&SnapshotId>,
 ) -> Result<Settled, ApiError> {
     for _ in 0..LOOKS {
         let mut owner = owner_of(fleet, tenant, sandbox).await?;
@@ -84,7 +85,7 @@ pub(crate) async fn settled(
             Whereabouts::Stored { .. } => continue,
             owner => return Ok(Settled { owner, restored: None }),
         };
-        if let Presence::Here(restored) = present(fleet, tenant, sandbox).await? {
+        if let Presence::Here(restored) = present(fleet, tenant, sandbox, called).await? {
             return Ok(Settled { owner, restored });
         }
         fleet.forget(tenant, sandbox, epoch);
@@ -100,9 +101,10 @@ pub(crate) async fn present(
     fleet: &dyn Fleet,
     tenant: &TenantId,
     sandbox: &SandboxId,
+    called: Option<&SnapshotId>,
 ) -> Result<Presence, ApiError> {
     match fleet.lacks(tenant, sandbox) {
-        true => Ok(fleet.restore(tenant, sandbox).await?),
+        true => Ok(fleet.restore(tenant, sandbox, called).await?),
         false => Ok(Presence::Here(None)),
     }
 }

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | 1. the target is chosen, and asked whether it can take the sandbox | as it was |
 //! | 2. a snapshot is pushed, while the sandbox runs, and what has changed since, while it stands still | as it was |
-//! | 3. it is removed from its node; values of credentials go to the target, over the connection between nodes only | in the object store, of its node |
+//! | 3. it is removed from its node, but for the copy of that snapshot; values of credentials go to the target, over the connection between nodes only | in the object store, of its node |
 //! | 4. its node stores it away | in the object store, of any node |
-//! | 5. the target takes it over and restores it | in the object store: its former node restores it, or the node of the next request |
+//! | 5. the target takes it over and restores it | in the object store: its former node restores it from its copy, or the node of the next request does |
 
 use crate::app::App;
 use crate::fleet::joined::JoinedFleet;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// How long the target may take for one answer: longer than a request waits for a restore.
-const RECEIVE_WAIT: Duration = Duration::from_secs(40);
+const RECEIVE_WAIT: Duration = Duration::from_secs(50);
 /// How long the target may take to restore the sandbox.
 const RECEIVE_MAX: Duration = Duration::from_secs(15 * 60);
 /// When to retry after a move that did not end, in seconds.
@@ -210,6 +210,7 @@ impl Move<'_> {
         let refused = match received {
             Ok(record) => {
                 drop(moving);
+                self.app.service.forget_departed(&departed).await;
                 info!(sandbox = %self.sandbox, tenant = %self.tenant, to = %peer.node, "moved");
                 return Ok(record);
             }
@@ -217,9 +218,12 @@ impl Move<'_> {
         };
         drop(moving);
         warn!(sandbox = %self.sandbox, tenant = %self.tenant, to = %peer.node, reason = refused.message, "not moved; its former node restores it");
-        self.fleet.expect(self.tenant, self.sandbox, departed.credentials);
+        self.fleet.expect(self.tenant, self.sandbox, departed.credentials.clone());
         let kept = match self.fleet.receive(self.tenant, self.sandbox).await {
-            Ok(()) => "it is back on its former node, as after a sleep",
+            Ok(()) => {
+                self.app.service.forget_departed(&departed).await;
+                "it is back on its former node, as after a sleep"
+            }
             Err(error) => {
                 warn!(sandbox = %self.sandbox, %error, "not restored on its former node");
                 "all of it is in the object store, and the next request restores it"
@@ -277,7 +281,7 @@ fn not_moved(peer: &Peer, refused: &Refused, kept: &str) -> ApiError {
     ApiError::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "not_moved",
-        format!("node \"{}\" has not taken the sandbox: {message} ({code}); {kept}", peer.node),
+        format!("node \"{}\" has not taken the sandbox; {kept}: {message} ({code})", peer.node),
         "nothing is lost; GET /v1/sandboxes/{id} says where it is",
     )
     .retry_after(RETRY_S)

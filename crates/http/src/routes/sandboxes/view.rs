@@ -141,6 +141,11 @@ pub(crate) struct RestoredFromView {
     node: String,
     /// When the sandbox was restored, in milliseconds since 1970.
     restored_at_ms: i64,
+    /// Newer snapshots that were not used, because a client has called for this one. They stay in the
+    /// store. Absent if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    skipped: Vec<String>,
     /// What was lost. Absent if the sandbox had not run since the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -169,6 +174,7 @@ impl From<RestoredFrom> for RestoredFromView {
             created_at_ms: restored.created_at_ms,
             node: restored.node,
             restored_at_ms: restored.restored_at_ms,
+            skipped: restored.skipped.into_iter().map(Into::into).collect(),
             lost,
         }
     }

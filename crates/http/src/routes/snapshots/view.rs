@@ -3,7 +3,9 @@
 use crate::foundation::lost::{LostFields, LostStateView};
 use crate::routes::sandboxes::view::SandboxView;
 use isolet_clock::rfc3339;
-use isolet_sandbox::{RestoredSandbox, SnapshotInfo, StoredSnapshot, TransferEnd};
+use isolet_sandbox::{
+    Lost, RestoredSandbox, SandboxInfo, SnapshotInfo, StoredSnapshot, TransferEnd,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -134,10 +136,16 @@ pub(crate) struct RestoredView {
     lost_state: Option<Vec<LostStateView>>,
 }
 
+impl RestoredView {
+    pub(super) fn new(sandbox: SandboxInfo, lost: &[Lost]) -> Self {
+        let LostFields { lost, lost_state } = LostFields::of(lost);
+        Self { sandbox: sandbox.into(), lost: lost.unwrap_or_default(), lost_state }
+    }
+}
+
 impl From<RestoredSandbox> for RestoredView {
     fn from(restored: RestoredSandbox) -> Self {
-        let LostFields { lost, lost_state } = LostFields::of(&restored.lost);
-        Self { sandbox: restored.info.into(), lost: lost.unwrap_or_default(), lost_state }
+        Self::new(restored.info, &restored.lost)
     }
 }
 

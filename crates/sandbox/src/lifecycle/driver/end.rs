@@ -3,10 +3,13 @@
 
 use crate::lifecycle::driver::{AGAIN, Driver, KILL_WAIT};
 use crate::live::failpoint::pass;
+use crate::live::snapshots::COPY_KEPT_MS;
 use crate::live::snapshots::restores::Restores;
 use crate::model::blocking::blocking;
+use crate::model::clock::now_ms;
 use crate::model::error::Error;
 use crate::model::info::EndedSandbox;
+use crate::model::info::ownership::Departure;
 use crate::model::state::{State, Transition};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -155,11 +158,15 @@ impl Driver {
         }
     }
 
-    /// Has the automatic snapshots of a sandbox that is gone deleted. The files that are kept of a superseded
-    /// one may be those of a snapshot, so they stay as long.
+    /// Has the automatic snapshots of a sandbox that is gone deleted; of one that is moved, only after the other
+    /// node has it. The files that are kept of a superseded one may be those of a snapshot, so they stay as long.
     fn leave_no_snapshots(&self) {
-        if self.record.body.superseded.is_none() {
-            self.inner.snapshots.expire_automatic(&self.entry.tenant, &self.entry.name);
+        let body = &self.record.body;
+        if body.superseded.is_none() {
+            let is_moved = body.departure == Some(Departure::Moved);
+            let at_ms = if is_moved { now_ms().saturating_add(COPY_KEPT_MS) } else { 0 };
+            let snapshots = &self.inner.snapshots;
+            snapshots.expire_automatic(&self.entry.tenant, &self.entry.name, at_ms);
         }
     }
 

@@ -116,7 +116,7 @@ impl Driver {
     /// A snapshot is in the object store, and another node restores the sandbox from it.
     pub(crate) async fn pushed(&mut self, snapshot: PushedSnapshot) {
         let known = self.record.body.pushed.as_ref();
-        if known.is_some_and(|known| known.created_at_ms > snapshot.created_at_ms) {
+        if known.is_some_and(|known| known.number > snapshot.number) {
             return;
         }
         self.record.body.pushed = Some(snapshot);

@@ -30,6 +30,7 @@ impl Guard {
     }
 
     pub(crate) fn extend(&self, deadline: LeaseDeadline) -> Result<GuardReport, GuardError> {
+        self.replace_if_later(deadline)?;
         self.lock().deadline = Some(deadline);
         let stopped = self.call(|guard| guard.extend(deadline))?;
         Ok(GuardReport { stopped, connections: self.lock().connections })
@@ -53,6 +54,21 @@ impl Guard {
 
     pub(crate) fn list(&self) -> Result<Vec<GuardedSandbox>, GuardError> {
         self.call(LeaseGuard::list)
+    }
+
+    /// Registrations count up, so a guard that knows a later one heard of it from an etcd that has gone
+    /// back in time since. It would ignore the deadline: another one takes its place.
+    fn replace_if_later(&self, deadline: LeaseDeadline) -> Result<(), GuardError> {
+        let connection = self.connection()?;
+        let mut state = self.lock();
+        let known = state.deadline.or(connection.found_deadline);
+        if known.is_some_and(|known| known.registration > deadline.registration) {
+            warn!("the lease guard knows a later registration: etcd has gone back in time");
+            connection.end();
+            state.connection = None;
+            state.deadline = None;
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -112,7 +112,10 @@ pub trait StartPermits: Send + Sync {
 pub struct PushedSnapshot {
     /// The id of the snapshot.
     pub id: SnapshotId,
-    /// When it was taken, in milliseconds since 1970.
+    /// Its number among the snapshots of the sandbox since it was created or restored on its node, from 1
+    /// on: their order, whatever the clocks say. 0: of the node before.
+    pub number: u64,
+    /// When it was taken, in milliseconds since 1970, for people.
     pub created_at_ms: i64,
     /// When it was complete in the store, in milliseconds since 1970.
     pub pushed_at_ms: i64,
@@ -122,6 +125,16 @@ pub struct PushedSnapshot {
     /// Whether the sandbox slept when it was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
+}
+
+/// What a server knows of the pushes of a sandbox that it has. A server whose disk or data directory is an
+/// earlier one does not know those that came later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPushes {
+    /// The last number that one of its snapshots got here.
+    pub number: u64,
+    /// The last one that was recorded, or the one from which the sandbox was restored here.
+    pub last: Option<SnapshotId>,
 }
 
 /// Why a sandbox leaves its node without being deleted. Its snapshot in the object store holds all of it.
@@ -184,6 +197,8 @@ pub struct StoredSandbox {
     pub has_run_since: bool,
     /// The values of its credentials, if its former node has sent them.
     pub credentials: Vec<CredentialSpec>,
+    /// Newer snapshots that the tenant has given up by calling for this one.
+    pub skipped: Vec<SnapshotId>,
 }
 
 /// From what a sandbox was restored on this node.
@@ -199,6 +214,10 @@ pub struct RestoredFrom {
     pub restored_at_ms: i64,
     /// What was lost; `None`: the sandbox had not run since the snapshot.
     pub lost: Option<LostSince>,
+    /// Newer snapshots that were not used, because the tenant has called for this one. They stay in the
+    /// object store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SnapshotId>,
 }
 
 /// What a sandbox lost that was restored from a snapshot.
@@ -252,6 +271,18 @@ pub trait SnapshotRecords: Send + Sync {
     /// # Errors
     /// [`NotRecorded`].
     fn check<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()>;
+
+    /// Records that a client deletes a snapshot from the store, before that is done: no node restores from
+    /// it. The sandbox may be one of another node, or not exist.
+    ///
+    /// # Errors
+    /// [`NotRecorded`].
+    fn forgets<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        snapshot: &'a SnapshotId,
+    ) -> RecordedFuture<'a, ()>;
 
     /// Records that the sandbox is deleted, so that no node restores it.
     ///

@@ -107,6 +107,9 @@ pub(crate) struct SnapshotBody {
     /// Whether the snapshot serves one fork and ends with it.
     pub(crate) temporary: bool,
     pub(crate) trigger: Trigger,
+    /// With an identity: its number among the snapshots of the sandbox on this server.
+    #[serde(default)]
+    pub(crate) number: u64,
     /// The internal name of the sandbox, which tells it from others that had its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) incarnation: Option<String>,

@@ -14,14 +14,23 @@ use crate::model::info::ownership::{
     GuardReport, IdClaims, LocalSandbox, SnapshotRecords, StartPermits, StoredOwnership,
 };
 use crate::service::{Service, request_always};
-use isolet_jail::GuardError;
+use isolet_jail::{GuardError, SandboxHandle};
 use isolet_store::OwnershipRow;
 use isolet_wire::lease::{Epoch, LeaseDeadline};
 use isolet_wire::lease_guard::{GuardedSandbox, GuardedState};
+use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
+/// How long the lease guard may take to stop sandboxes before the server freezes them itself. The
+/// margin of the shortest lease is longer.
+const GUARD_ANSWER: Duration = Duration::from_millis(300);
+/// The interval at which the server freezes sandboxes again while the lease guard does not answer: a
+/// copy of their files that ends lets them continue.
+const FREEZE_AGAIN: Duration = Duration::from_millis(100);
 /// How often files of superseded sandboxes are deleted that are old enough.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
@@ -134,10 +143,11 @@ impl Service {
     }
 
     /// Freezes sandboxes and drops their packets. Requests for them are refused with
-    /// [`Error::Suspended`].
+    /// [`Error::Suspended`]. While the lease guard does not answer, the server freezes them itself,
+    /// and their packets are dropped by the guard that replaces it.
     ///
     /// # Errors
-    /// As [`Self::extend_lease`]. Requests are refused anyway.
+    /// As [`Self::extend_lease`]. Requests are refused anyway, and the processes are frozen.
     pub async fn suspend(&self, sandboxes: &[LocalSandbox]) -> Result<(), Error> {
         let mut names = Vec::with_capacity(sandboxes.len());
         for entry in sandboxes.iter().filter_map(|one| self.named(one)) {
@@ -147,7 +157,44 @@ impl Service {
             entry.set_suspended(true);
             names.push(entry.name.clone());
         }
-        self.guarded(move |guard| guard.stop(&names)).await?.map_err(fault)
+        let stopped = names.clone();
+        let mut stopped = pin!(self.guarded(move |guard| guard.stop(&stopped)));
+        match timeout(GUARD_ANSWER, &mut stopped).await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(failed) => {
+                self.freeze(&names).await?;
+                return failed?.map_err(fault);
+            }
+            Err(_) => {}
+        }
+        warn!(
+            count = names.len(),
+            "the lease guard does not answer: the server freezes the sandboxes itself"
+        );
+        loop {
+            self.freeze(&names).await?;
+            if let Ok(stopped) = timeout(FREEZE_AGAIN, &mut stopped).await {
+                return stopped?.map_err(fault);
+            }
+        }
+    }
+
+    /// Freezes the processes of sandboxes without the lease guard.
+    async fn freeze(&self, names: &[String]) -> Result<(), Error> {
+        let names = names.to_vec();
+        let jail = self.inner.jail.clone();
+        let frozen = blocking(move || {
+            let failed = names.iter().filter(|name| {
+                let frozen = SandboxHandle::open(&jail, name).freeze(true);
+                // One without control groups has no processes.
+                frozen.is_err_and(|error| error.kind() != ErrorKind::NotFound)
+            });
+            failed.count()
+        });
+        match frozen.await? {
+            0 => Ok(()),
+            count => Ok(warn!(count, "sandboxes cannot be frozen; the lease guard kills them")),
+        }
     }
 
     /// Asks the lease guard to let a sandbox run that this node owns under this registration. One of

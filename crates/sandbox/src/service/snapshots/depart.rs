@@ -5,7 +5,8 @@
 //!    still, for [`STANDING_MAX`] at most: then it runs on, and stays.
 //! 2. While it stands still, its removal is recorded on this server, then in the fleet that the
 //!    snapshot has everything. From then on it cannot run here again.
-//! 3. Its processes, files, record and the local copy of the snapshot are removed.
+//! 3. Its processes, files and record are removed. The local copy of the snapshot is too, but of one that is
+//!    moved only after the other node has restored it: if that one cannot, this node goes on with its copy.
 //! 4. The driver of the fleet's protocol lets other nodes take it over.
 //!
 //! A server that is killed before step 2 has changed nothing. Afterwards the next server continues with
@@ -17,6 +18,8 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::{self, pass};
 use crate::live::inner::Inner;
 use crate::live::registry::Absence;
+use crate::live::snapshots::COPY_KEPT_MS;
+use crate::model::clock::now_ms;
 use crate::model::command::{DriverCommand, ResumedFor};
 use crate::model::error::Error;
 use crate::model::held::{CopiedSandbox, HoldPurpose};
@@ -70,6 +73,14 @@ impl Service {
         let inner = Arc::clone(&self.inner);
         let departing = async move { inner.depart(&entry, why).await };
         tokio::spawn(departing).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+
+    /// Removes the copies of a sandbox that has been moved, or that this node has restored again because it was
+    /// not.
+    pub async fn forget_departed(&self, departed: &Departed) {
+        let LocalSandbox { tenant, name, .. } = &departed.sandbox;
+        self.inner.snapshots.expire_automatic(tenant, name, 0);
+        self.inner.remove_copy(tenant, &departed.snapshot).await;
     }
 
     /// Why a sandbox cannot leave this node, without changing anything.
@@ -270,6 +281,11 @@ impl Inner {
             warn!(sandbox = %entry.id, %error, "it stays on this node, and is not paused again");
         }
         match &departed {
+            // Until the other node has restored it, the copy lets this one go on without the store.
+            Ok(departed) if why == Departure::Moved => {
+                taken.retain(|taken| *taken != departed.snapshot);
+                self.expire(&entry.tenant, &departed.snapshot).await;
+            }
             // Its copy is in the store.
             Ok(departed) => taken.push(departed.snapshot.clone()),
             // It has left, or is leaving: these are all that is left of it.
@@ -280,19 +296,39 @@ impl Inner {
         }
         for snapshot in taken {
             let is_kept = departed.as_ref().is_ok_and(|departed| departed.snapshot == snapshot);
-            match self.remove_snapshot(&entry.tenant, &snapshot).await {
-                Ok(_) | Err(Error::NoSnapshot(_)) => {}
-                // Its push has not ended.
-                Err(Error::SnapshotInUse(_)) => self.snapshots.expire(&entry.tenant, &snapshot),
-                Err(error) => {
-                    warn!(sandbox = %entry.id, %snapshot, %error, "a snapshot of a sandbox that has left stays here");
-                }
-            }
+            self.remove_copy(&entry.tenant, &snapshot).await;
             if !is_kept && entry.local().class == SandboxClass::Node {
                 self.discard_stored(&entry.tenant, &snapshot).await;
             }
         }
         departed
+    }
+
+    /// Removes the copy here of a snapshot of a sandbox that has left.
+    async fn remove_copy(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+        match self.remove_snapshot(tenant, snapshot).await {
+            Ok(_) | Err(Error::NoSnapshot(_)) => {}
+            // Its push has not ended.
+            Err(Error::SnapshotInUse(_)) => self.snapshots.expire(tenant, snapshot),
+            Err(error) => {
+                warn!(%tenant, %snapshot, %error, "a snapshot of a sandbox that has left stays here");
+            }
+        }
+    }
+
+    /// Gives a snapshot an end, in case that this server is killed before the move has ended.
+    async fn expire(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+        let Ok(record) = self.snapshots.find(tenant, snapshot) else { return };
+        let mut new = SnapshotRecord::clone(&record);
+        new.body.expires_at_ms = Some(now_ms().saturating_add(COPY_KEPT_MS));
+        let written = match new.row() {
+            Ok(row) => self.store.update_snapshot(&new.name, row.body).await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            warn!(%tenant, %snapshot, %error, "the copy of a sandbox that leaves gets no end");
+        }
+        self.snapshots.replace(&record, new);
     }
 
     async fn depart_with(

@@ -15,7 +15,7 @@ use crate::model::events::EventKind;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::info::Trigger;
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{LocalSandbox, NotRecorded, PushedSnapshot};
+use crate::model::info::ownership::{KnownPushes, LocalSandbox, NotRecorded, PushedSnapshot};
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::Service;
 use std::collections::{HashMap, HashSet};
@@ -181,7 +181,7 @@ fn due(inner: &Inner) -> Vec<DuePush> {
         let Some(of) = body.incarnation.as_ref().filter(|of| sandboxes.contains_key(*of)) else {
             continue;
         };
-        let is_newer = |known: &Arc<SnapshotRecord>| body.created_at_ms > known.body.created_at_ms;
+        let is_newer = |known: &Arc<SnapshotRecord>| body.number > known.body.number;
         if body.is_automatic() && newest.get(of).is_none_or(is_newer) {
             newest.insert(of.clone(), one);
         }
@@ -190,8 +190,7 @@ fn due(inner: &Inner) -> Vec<DuePush> {
         .into_iter()
         .filter_map(|(name, snapshot)| {
             let pushed = sandboxes.get(&name).and_then(Option::as_ref);
-            let is_older =
-                |pushed: &PushedSnapshot| pushed.created_at_ms < snapshot.body.created_at_ms;
+            let is_older = |pushed: &PushedSnapshot| pushed.number < snapshot.body.number;
             let is_first = pushed.is_none();
             (is_first || pushed.is_some_and(is_older)).then_some(DuePush {
                 name,
@@ -271,6 +270,20 @@ impl Service {
     }
 }
 
+impl Service {
+    /// What this server knows of the pushes of a sandbox; `None`: it does not have it.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub async fn known_pushes(&self, sandbox: &LocalSandbox) -> Result<Option<KnownPushes>, Error> {
+        let found = self.inner.registry.find(&sandbox.tenant, &sandbox.id);
+        let Some(entry) = found.filter(|entry| entry.name == sandbox.name) else { return Ok(None) };
+        let number = self.inner.store.last_snapshot_number(&sandbox.name).await?;
+        let last = entry.view().record.body.pushed.as_ref().map(|pushed| pushed.id.clone());
+        Ok(Some(KnownPushes { number, last }))
+    }
+}
+
 impl Inner {
     /// Records in the fleet that a snapshot is in the store, if it is one of a sandbox of the class
     /// `store` that this server has.
@@ -289,11 +302,12 @@ impl Inner {
             return Ok(());
         };
         let known = entry.view().record.body.pushed.clone();
-        if known.is_some_and(|known| known.created_at_ms > body.created_at_ms) {
+        if known.is_some_and(|known| known.number > body.number) {
             return Ok(());
         }
         let pushed = PushedSnapshot {
             id: snapshot.id.clone(),
+            number: body.number,
             created_at_ms: body.created_at_ms,
             pushed_at_ms: now_ms(),
             automatic: body.trigger == Trigger::Schedule,

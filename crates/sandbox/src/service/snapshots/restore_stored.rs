@@ -1,8 +1,12 @@
 //! Restores a sandbox of the class `store` on this node, under its id, from the newest snapshot in the
 //! object store. The snapshot holds the whole record of the sandbox.
+//!
+//! The record of the fleet says which snapshot that is. So a store that answers "not found", or sends something
+//! else than what was written, is read again for [`READ_AGAIN`]; then the restore fails. It never uses another
+//! snapshot.
 
 use crate::lifecycle::driver::Source;
-use crate::live::failpoint::pass;
+use crate::live::failpoint::{limit, pass};
 use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
 use crate::live::snapshots::PinnedSnapshot;
@@ -11,18 +15,26 @@ use crate::model::command::{DriverCommand, SleepMode};
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId};
 use crate::model::info::Lost;
-use crate::model::info::ownership::{LostSince, RestoredFrom, StoredSandbox};
+use crate::model::info::ownership::{LostSince, PushedSnapshot, RestoredFrom, StoredSandbox};
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::create::made;
 use crate::service::{Service, request};
 use isolet_repository::Progress;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 /// Lifetime of the pulled snapshot in milliseconds, if the restore cannot delete it.
 const TEMPORARY_MS: i64 = 3_600_000;
+/// How long a snapshot is read again, counted from the first failure. The last attempt begins after it.
+const READ_AGAIN: Duration = Duration::from_secs(30);
+/// The pause before a snapshot is read again for the first time. Each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl Service {
     /// Restores a sandbox that this node owns and does not have. Continues if the caller is dropped.
@@ -63,6 +75,46 @@ impl Inner {
             from.record = Arc::new(record);
             return self.restore_from(id, from, stored).await;
         }
+        let pulled = self.fetch_again(tenant, snapshot).await?;
+        let mut from = self.pin_snapshot(tenant, &pulled)?;
+        from.gives_files = true;
+        let restored = self.restore_from(id, from, stored).await;
+        if let Err(error) = self.remove_snapshot(tenant, &pulled).await {
+            warn!(snapshot = %pulled, %error, "a pulled snapshot is deleted later");
+        }
+        restored
+    }
+
+    /// Pulls a snapshot, again while the answers of the store say nothing certain. Returns the id of the copy.
+    async fn fetch_again(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        snapshot: &SnapshotId,
+    ) -> Result<SnapshotId, Error> {
+        let read_again = limit("restore_stored.read_again", READ_AGAIN);
+        let mut pause = PAUSE_MIN;
+        let mut until = None;
+        loop {
+            let error = match self.fetch_once(tenant, snapshot).await {
+                Err(error) if error.is_uncertain_in_store() => error,
+                ended => return ended,
+            };
+            let until = *until.get_or_insert_with(|| Instant::now() + read_again);
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            warn!(%snapshot, %tenant, %error, "a snapshot cannot be read from the store; it is read again");
+            sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+            self.snapshot_store.forget_indexes().await;
+        }
+    }
+
+    async fn fetch_once(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        snapshot: &SnapshotId,
+    ) -> Result<SnapshotId, Error> {
         let _turn = self.snapshot_store.restores().await;
         let pulled = SnapshotId::random();
         let own = pulled.clone();
@@ -75,13 +127,7 @@ impl Inner {
             record.body.expires_at_ms = Some(now_ms().saturating_add(TEMPORARY_MS));
         };
         self.fetch(tenant, snapshot, temporary, progress).await?;
-        let mut from = self.pin_snapshot(tenant, &pulled)?;
-        from.gives_files = true;
-        let restored = self.restore_from(id, from, stored).await;
-        if let Err(error) = self.remove_snapshot(tenant, &pulled).await {
-            warn!(snapshot = %pulled, %error, "a pulled snapshot is deleted later");
-        }
-        restored
+        Ok(pulled)
     }
 
     async fn restore_from(
@@ -156,7 +202,8 @@ fn restored_record(
         items.sort_unstable();
         items.dedup();
         let passed_ms = u64::try_from(now.saturating_sub(body.created_at_ms)).unwrap_or(0);
-        seconds = passed_ms.div_ceil(1000);
+        // The snapshot may be of a node whose clock is ahead, and something is lost in any case.
+        seconds = passed_ms.div_ceil(1000).max(1);
     }
     let is_whole = items.is_empty() && !stored.has_run_since;
     let lost = (!is_whole).then_some(LostSince { seconds, items });
@@ -166,8 +213,9 @@ fn restored_record(
         node: stored.node.clone(),
         restored_at_ms: now,
         lost,
+        skipped: stored.skipped.clone(),
     };
-    let pushed = stored.snapshot.clone();
+    let pushed = PushedSnapshot { number: 0, ..stored.snapshot.clone() };
     let record =
         identity.restored_elsewhere(&body.settings, pushed, restored.clone(), &stored.credentials);
     Ok((record, restored))

@@ -144,7 +144,7 @@ fn scheduled(inner: &Inner, record: &Record) -> Vec<Arc<SnapshotRecord>> {
     own.retain(|one| {
         one.body.trigger == Trigger::Schedule && one.body.incarnation.as_ref() == Some(&record.name)
     });
-    own.sort_by_key(|one| one.body.created_at_ms);
+    own.sort_by_key(|one| (one.body.number, one.body.created_at_ms));
     own
 }
 
@@ -158,23 +158,27 @@ async fn take(inner: Arc<Inner>, entry: Arc<SandboxEntry>, keep: u32) -> String 
     let purpose = HoldPurpose::Scheduled;
     let spec = SnapshotSpec::default();
     let order = SnapshotOrder { trigger, purpose, ..SnapshotOrder::requested(spec) };
-    let kind = match inner.take_ordered(&entry, order).await {
-        Ok((record, _)) => EventKind::SnapshotTaken { snapshot: record.id, trigger },
+    let (kind, taken) = match inner.take_ordered(&entry, order).await {
+        Ok((record, _)) => {
+            let taken = record.id.clone();
+            (EventKind::SnapshotTaken { snapshot: record.id, trigger }, Some(taken))
+        }
         // It was deleted in the meantime.
         Err(Error::NoSandbox(_)) => return entry.name.clone(),
         Err(error) => {
             warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "scheduled snapshot failed");
             let cause = format!("{error}; retried after the next interval");
-            EventKind::SnapshotFailed { trigger, cause }
+            (EventKind::SnapshotFailed { trigger, cause }, None)
         }
     };
-    let taken = matches!(kind, EventKind::SnapshotTaken { .. });
     inner.events.emit(&entry, kind);
-    if !entry.state().visible() {
-        // It was deleted while its files were copied.
-        inner.snapshots.expire_automatic(&entry.tenant, &entry.name);
-    } else if taken {
-        prune(&inner, &entry, keep as usize).await;
+    if let Some(taken) = taken {
+        if entry.state().visible() {
+            prune(&inner, &entry, keep as usize).await;
+        } else if entry.local().class == SandboxClass::Store {
+            // It was deleted, or has left, while its files were copied. Its end has the others deleted.
+            inner.snapshots.expire(&entry.tenant, &taken);
+        }
     }
     entry.name.clone()
 }

@@ -8,6 +8,7 @@ use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId, random};
+use crate::model::info::ownership::NotRecorded;
 use crate::model::record::snapshot::{SnapshotInfo, SnapshotRecord, StoredSnapshot};
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::service::Service;
@@ -109,22 +110,29 @@ impl Service {
         stored.map_err(|reason| failed(isolet_repository::Error::Refused(reason)))
     }
 
-    /// Deletes a snapshot from the object store. Chunks that no other snapshot has are deleted by
-    /// `isolet store prune`.
+    /// Deletes a snapshot from the object store for a client. In a fleet, that is recorded first, so that no
+    /// node restores from it. Chunks that no other snapshot has are deleted by `isolet store prune`.
     ///
     /// # Errors
-    /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::Transfer`].
+    /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::NotRecorded`], [`Error::Transfer`].
     pub async fn delete_stored_snapshot(
         &self,
         tenant: &TenantId,
         id: &SnapshotId,
     ) -> Result<(), Error> {
         self.inner.snapshot_store.check()?;
+        if let Some(records) = self.inner.ownership.records.get() {
+            let sandbox = self.stored_snapshot(tenant, id).await?.info.sandbox;
+            records.forgets(tenant, &sandbox, id).await.map_err(|failure| {
+                let (NotRecorded::Superseded(reason) | NotRecorded::Unavailable(reason)) = failure;
+                Error::NotRecorded { id: sandbox.clone(), reason }
+            })?;
+        }
         self.inner.delete_stored(tenant, id).await
     }
 
-    /// Deletes a snapshot from the object store that belonged to a sandbox which was given up. No error if
-    /// there is none.
+    /// Deletes a snapshot from the object store from which nothing is restored any more: its sandbox was given
+    /// up, or the records of the fleet do not name it. No error if there is none.
     ///
     /// # Errors
     /// [`Error::NoStore`], [`Error::Transfer`].
@@ -225,7 +233,10 @@ impl Inner {
         })
     }
 
-    /// As [`Service::delete_stored_snapshot`].
+    /// Deletes a snapshot from the object store.
+    ///
+    /// # Errors
+    /// [`Error::NotInStore`], [`Error::Transfer`].
     pub(super) async fn delete_stored(
         &self,
         tenant: &TenantId,
