@@ -118,7 +118,7 @@ impl Node {
         let (reports, guard) = watch::channel(GuardReport::default());
         node.spawn(Arc::clone(&driver).send_deadlines(reports));
         node.spawn(Arc::clone(&driver).suspend_when_lost());
-        // The lease is renewed meanwhile.
+        // The lease is renewed while this waits.
         retried(until, async || driver.end_earlier().await).await?;
         node.spawn(driver.follow(guard));
         let leases = Arc::clone(&node.owner_leases);

@@ -221,7 +221,7 @@ fn bounded(
         let (count, most) = match fault {
             Fault::Status500 | Fault::Truncated => (failed, 6),
             Fault::WrongByte => (wrong, 2),
-            Fault::None | Fault::Delayed(_) | Fault::Endless => return fault,
+            _ => return fault,
         };
         if *count == most {
             return Fault::None;

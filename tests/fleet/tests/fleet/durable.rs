@@ -1,7 +1,8 @@
 //! Sandboxes of the class `store` survive the death of their node.
 
 use isolet_fleet_tests::{FleetOptions, LocalFleet};
-use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, wait_until};
+use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, process, wait_until};
+use rustix::process::Signal;
 
 pub(crate) fn fleet() -> LocalFleet {
     let config = "snapshot_every_s_min = 1\n".to_owned();
@@ -362,4 +363,40 @@ fn soak_fleet_1100_short_lives_leave_room_for_the_next_one() {
     let last = fleet.create_of_class_on("a", "last", "store");
     wait_until("it is pushed", SOON, || (last.info()["durable"] == true).then_some(()));
     drop(cordons);
+}
+
+/// Requests that were on their way to an owner whose server stood still waited for as long as it stood,
+/// also after another node had restored the sandbox.
+/// Promises: FL9.
+#[test]
+fn requests_to_an_owner_that_stands_still_end_with_its_lease() {
+    let fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    assert_eq!(made.command("dev", "echo kept >/workspace/file")["exit_code"], 0);
+    push(&made);
+    let through = fleet.node("b").sandbox("box");
+    let asked = through.clone();
+    let writes = std::thread::spawn(move || {
+        asked.post("/exec", &json!({"command": "touch /workspace/begun; sleep 1000"}))
+    });
+    wait_until("the command runs", LONG, || {
+        let listed = made.post("/exec", &json!({"command": "ls /workspace"})).expect(200).json();
+        listed["stdout"].as_str().is_some_and(|all| all.contains("begun")).then_some(())
+    });
+    process::signal(fleet.node("a").server.pid(), Signal::STOP);
+    let asked = through.clone();
+    let reads = std::thread::spawn(move || asked.http.get(&asked.path("")));
+    let written = writes.join().expect("no panic");
+    assert_eq!(
+        (written.status, &*written.error()),
+        (503, "node_unreachable"),
+        "{}",
+        written.text()
+    );
+    assert!(written.text().contains("may have had an effect"), "{}", written.text());
+    let read = reads.join().expect("no panic").expect(200).json();
+    assert_eq!(read["node"], "b", "{read}");
+    let first = answered(&through, "cat /workspace/file");
+    assert_eq!(first.json()["stdout"], "kept\n");
+    process::signal(fleet.node("a").server.pid(), Signal::CONT);
 }

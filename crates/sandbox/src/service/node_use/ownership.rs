@@ -193,7 +193,10 @@ impl Service {
         });
         match frozen.await? {
             0 => Ok(()),
-            count => Ok(warn!(count, "sandboxes cannot be frozen; the lease guard kills them")),
+            count => {
+                warn!(count, "sandboxes cannot be frozen; the lease guard kills them");
+                Ok(())
+            }
         }
     }
 
