@@ -1,6 +1,8 @@
 //! Stores that do not return what was written.
 
 use super::*;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use std::mem::MaybeUninit;
 
 async fn pushed() -> Place {
     let place = Place::new().await;
@@ -166,14 +168,20 @@ async fn a_pack_that_is_lost_at_once_is_sent_again_or_the_push_fails() {
 /// The answers of a store may be wrong for a moment, also in the middle of a pull.
 /// Promises: FL38.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_reads_again_what_is_missing_for_a_moment() {
+async fn a_pull_reads_again_what_is_too_short_for_a_moment() {
     let place = pushed().await;
     let pack = place.objects("packs").remove(0);
-    let hidden = pack.with_extension("hidden");
-    fs::rename(&pack, &hidden).unwrap();
+    let whole = pack.with_extension("whole");
+    fs::rename(&pack, &whole).unwrap();
+    let content = fs::read(&whole).unwrap();
+    fs::write(&pack, &content[..content.len() - 1]).unwrap();
+    let reads = inotify::init(CreateFlags::empty()).unwrap();
+    inotify::add_watch(&reads, &pack, WatchFlags::CLOSE_NOWRITE).unwrap();
     let returning = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        fs::rename(&hidden, &pack).unwrap();
+        // The pull has read what is too short.
+        let mut buffer = [MaybeUninit::uninit(); 512];
+        inotify::Reader::new(&reads, &mut buffer).next().unwrap();
+        fs::rename(&whole, &pack).unwrap();
     });
     place.pull("t", "one", "pulled").await.unwrap();
     returning.join().unwrap();
