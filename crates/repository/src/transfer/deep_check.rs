@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::format::chunk;
 use crate::format::index::{self, INDEX_BYTES_MAX, PACK_BYTES_MAX, PackIndex};
 use crate::format::names::TENANTS;
+use crate::transfer::known::Locations;
 use crate::transfer::repository::{Repository, TenantRepository};
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::HashSet;
@@ -76,10 +77,12 @@ impl TenantRepository {
             packs.extend(self.read_all_indexes(doomed, check).await?);
         }
         let good = self.check_packs(packs, check).await?;
+        let locations = self.locations().await.map(Arc::new);
         for one in snapshots {
             check.snapshots += 1;
             let name = self.names.snapshot(&one.tag);
-            if let Err(error) = self.check_snapshot(&name, &one.tag, &good, check).await {
+            let checked = self.check_snapshot(&name, &one.tag, &good, &locations, check).await;
+            if let Err(error) = checked {
                 check.report(&error)?;
             }
         }
@@ -171,6 +174,7 @@ impl TenantRepository {
         name: &str,
         tag: &Tag,
         good: &HashSet<ChunkId>,
+        locations: &Result<Arc<Locations>, Error>,
         check: &mut DeepCheck,
     ) -> Result<(), Error> {
         // One that was deleted since needs nothing.
@@ -180,17 +184,18 @@ impl TenantRepository {
         }
         let lists = manifest.lists(name)?;
         let cannot = |reason: &str| {
-            let (id, tenant) = (&manifest.id, &manifest.tenant);
+            let id = &manifest.id;
+            let tenant = &manifest.tenant;
             format!("snapshot {id} of tenant {tenant} cannot be pulled: {reason}")
         };
         if !lists.iter().all(|id| good.contains(id)) {
             check.add(cannot("the list of its chunks is missing or damaged"));
             return Ok(());
         }
-        let locations = Arc::new(self.locations().await?);
+        let locations = locations.as_ref().map_err(Error::clone)?;
         let mut text = Vec::new();
         let mut missing = 0_u64;
-        let mut fetched = pin!(self.fetch(&locations, &lists, None)?);
+        let mut fetched = pin!(self.fetch(locations, &lists, None)?);
         while let Some(list) = fetched.try_next().await? {
             text.extend(list);
             let whole = text.len() - text.len() % 32;
