@@ -8,8 +8,8 @@
 //! # Layers
 //!
 //! `blocking`, `replication`, `error`, `identity`, `listener`, `store_class::pushed`, `nodes`, `outgoing`,
-//! `outgoing::owner_leases`, `reservations`, `release`, `sandbox_key`, `ownership_driver`, `store_class::restorer`, `node`, then its
-//! parts (`load::limits`, `load`, `placing`, `placing::fork_claims`, `releases`, `store_class::rescue`,
+//! `outgoing::owner_leases`, `reservations`, `release`, `sandbox_key`, `ownership_driver`,
+//! `store_class::restorer`, `node`, then its parts (`load::limits`, `load`, `placing`, `placing::fork_claims`, `releases`, `store_class::rescue`,
 //! `store_class::away`, `store_class::endings`, `sweep`, `webhook_records`, `whereabouts`), `joining`; each uses only those
 //! before it.
 #![forbid(unsafe_code)]

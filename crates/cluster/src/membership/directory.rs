@@ -245,7 +245,7 @@ impl DirectoryTask {
                         Ok(_) => {}
                         Err(error) => warn!(%node, %error, "cannot read the key of a node"),
                     }
-                    // Nobody may wait for it.
+                    // The request that reported the node may have ended.
                     let _ = answer.send(());
                 }
                 batch = watch.next() => match batch {

@@ -14,13 +14,7 @@ pub(crate) struct OwnerLeases(Mutex<HashMap<NodeName, watch::Sender<bool>>>);
 impl OwnerLeases {
     /// Becomes true when the node loses its lease.
     pub(crate) fn until_lost(&self, node: &NodeName) -> watch::Receiver<bool> {
-        let mut all = self.lock();
-        match all.get(node) {
-            Some(lost) => lost.subscribe(),
-            None => {
-                all.entry(node.clone()).or_insert_with(|| watch::Sender::new(false)).subscribe()
-            }
-        }
+        self.lock().entry(node.clone()).or_insert_with(|| watch::Sender::new(false)).subscribe()
     }
 
     /// Follows the nodes until the task is aborted.

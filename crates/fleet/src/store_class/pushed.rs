@@ -6,8 +6,8 @@
 //! differ.
 //!
 //! The record is the truth: the newest snapshot without a [`Mark`] is the one that is restored, whatever the
-//! object store answers. An older one is used only after a newer one got a mark, which happens when a client or a server
-//! deletes the newer one, or when the tenant calls for the older one.
+//! object store answers. An older one is used only after a newer one got a mark, which happens when a client or
+//! a server deletes the newer one, or when the tenant calls for the older one.
 
 use isolet_cluster::model::{Class, Custody, Epoch, Owner, SandboxKey};
 use isolet_cluster::ownership::{Fence, Fenced, Ownership, OwnershipError, Restorable, StoredNote};
@@ -495,7 +495,10 @@ mod tests {
         #[test]
         fn what_is_restored_depends_on_no_clock(steps in prop::collection::vec(step(), 1..120)) {
             let mut record = PushedRecord::default();
-            let (mut epoch, mut restore, mut number, mut next) = (1, 0_u64, 0_u64, 0_usize);
+            let mut epoch = 1;
+            let mut restore = 0_u64;
+            let mut number = 0_u64;
+            let mut next = 0_usize;
             let mut taken: Vec<RecordedSnapshot> = Vec::new();
             // By epoch, restore and number.
             let mut recorded: Vec<((i64, u64, u64), SnapshotId)> = Vec::new();

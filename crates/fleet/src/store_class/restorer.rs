@@ -307,7 +307,12 @@ impl Restorer {
         };
         if skipped > 0 {
             let snapshot = &one.snapshot.id;
-            warn!(sandbox = %key, %snapshot, skipped, "its tenant has called for an older snapshot; the newer ones stay in the store");
+            warn!(
+                sandbox = %key,
+                %snapshot,
+                skipped,
+                "its tenant has called for an older snapshot; the newer ones stay in the store"
+            );
             self.service.metrics().fleet.skipped.inc_by(skipped);
         }
         match self.service.restore_stored(tenant, sandbox, from).await {

@@ -84,7 +84,7 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
             let mut named = sandbox_of::in_path(&mut request, &caller, creates).await;
             let (request, called) = sandbox_of::called_snapshot(request).await?;
             if let Some(named) = &mut named {
-                named.called = called.filter(|_| !caller.read_only);
+                named.called = called;
             }
             work.by_owner(named, request, next).await
         }

@@ -63,9 +63,7 @@ impl Request {
         }
         fits
     }
-}
 
-impl Request {
     /// Whether all chunks lie in another pack too, so that this one may be lost.
     fn has_others(&self, locations: &Locations) -> bool {
         self.chunks.iter().all(|(id, _)| !locations.others(id).is_empty())

@@ -1,8 +1,8 @@
 //! Collects sealed chunks into packs and uploads them.
 //!
-//! Each pack is uploaded first; once the store is seen to have it, an index object for it follows. A push that ends early leaves complete
-//! packs with their indexes, and the next one does not send them again. At the end one index object
-//! replaces those of the single packs.
+//! Each pack is uploaded first; once the store is seen to have it, an index object for it follows. A push
+//! that ends early leaves complete packs with their indexes, and the next one does not send them again. At
+//! the end one index object replaces those of the single packs.
 
 use crate::crypto::keys::{ChunkId, Tag, TenantKeys, random_tag};
 use crate::error::Error;

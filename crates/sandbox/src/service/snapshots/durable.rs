@@ -268,9 +268,7 @@ impl Service {
         });
         all.into_iter().map(|one| one.id.clone()).collect()
     }
-}
 
-impl Service {
     /// What this server knows of the pushes of a sandbox; `None`: it does not have it.
     ///
     /// # Errors
