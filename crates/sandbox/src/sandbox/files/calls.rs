@@ -31,7 +31,7 @@ const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Maximum size of all paths and link targets of one page, in bytes. A full page of long paths
 /// would be a hundred times as large as usual, and JSON can need six bytes for one.
-const WALK_BYTES_MAX: usize = 4 * 1024 * 1024;
+const WALK_BYTES_MAX: usize = 1024 * 1024;
 
 /// Maximum length of a path in an error message, in bytes, as in the agent.
 const NAMED_BYTES_MAX: usize = 256;
