@@ -1,5 +1,5 @@
 //! Malicious archives, and archives that cost more than their size suggests (I8); compressed
-//! archives; and archives that cannot be complete.
+//! archives; archives that cannot be complete; and lists of directories that are hard to list.
 
 use isolet_kit::hostile::gzipped;
 use isolet_kit::image::{Image, Registry, busybox};
@@ -359,4 +359,31 @@ fn unreadable_files_are_reported_and_not_left_out() {
     let found = get("?search=.").expect(200).json();
     assert!(found["unread"].as_u64() >= Some(3), "{found}");
     server.healthy();
+}
+
+#[test]
+fn a_page_of_long_paths_ends_early_and_the_next_one_continues() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    // 12 names of 250 bytes lead to 500 files: 1.6 MiB of paths.
+    let made = sandbox.command(
+        "dev",
+        "n=$(printf 'd%.0s' {1..250}); for ((i=0; i<12; i++)); do mkdir $n; cd $n; done; \
+         for ((i=0; i<500; i++)); do >f$i; done",
+    );
+    assert_eq!(made["exit_code"], 0, "{made}");
+    let mut next = Some(sandbox.path("/files?recursive=1&limit=10000"));
+    let mut pages = Vec::new();
+    while let Some(path) = next {
+        let page = sandbox.http.get(&path).expect(200);
+        let link = page.header("link").map(str::to_owned);
+        pages.push(crate::files::paths(&page.json()));
+        next = link.map(|link| link.split(['<', '>']).nth(1).expect("a target").to_owned());
+    }
+    assert!(pages.len() > 1, "one page");
+    for page in &pages {
+        let relative = |path: &String| path.len() - "/workspace/".len();
+        assert!(page.iter().map(relative).sum::<usize>() <= 1 << 20, "{} entries", page.len());
+    }
+    assert_eq!(pages.concat().len(), 512);
 }
