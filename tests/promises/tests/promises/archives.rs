@@ -4,7 +4,7 @@
 use isolet_kit::hostile::gzipped;
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::process::memory_kib;
-use isolet_kit::{LONG, Options, Reply, Rows, Sandbox, Server, Value, json, one, quickly};
+use isolet_kit::{Http, LONG, Options, Reply, Rows, Sandbox, Server, Value, json, one, quickly};
 use std::fs;
 use std::io::Read as _;
 use std::process::Command;
@@ -295,10 +295,9 @@ for name, depth in ((\"d\", 2100), (\"n\" * 250, 20)):
     for path in ["of-d", "of-n"] {
         for query in ["", "&glob=le*"] {
             rows.row(&format!("a list of {path}{query}"), || {
-                let all = get(&format!("{path}?recursive=1&limit=10000{query}"));
-                let all = all.expect(200).json();
-                let unread: Vec<_> =
-                    all.as_array().unwrap().iter().map(|one| &one["unread"]).collect();
+                let list = format!("/files/{path}?recursive=1&limit=10000{query}");
+                let all = pages(&server.http(), sandbox.path(&list)).concat();
+                let unread: Vec<_> = all.iter().map(|one| &one["unread"]).collect();
                 assert_eq!(unread.last(), Some(&&json!("too_large")));
                 assert_eq!(unread.iter().filter(|why| !why.is_null()).count(), 1);
             });
@@ -344,21 +343,27 @@ fn unreadable_files_are_reported_and_not_left_out() {
         .map(|path| (format!("\"/workspace/{path}/sub\""), "\"denied\"".to_owned()));
     assert_eq!(answer(get("?recursive=1").expect(200).json()), shut);
     assert_eq!(answer(get("?recursive=1&glob=op*").expect(200).json()), shut);
-    let mut pages = Vec::new();
-    let mut next = sandbox.path("/files?recursive=1&limit=1");
-    loop {
-        let page = server.http().get(&next).expect(200);
-        pages.extend(answer(page.json()));
-        let Some(link) = page.header("link") else { break };
-        next = link.split(['<', '>']).nth(1).expect("a link").to_owned();
-    }
-    assert_eq!(pages, shut);
+    let all = pages(&server.http(), sandbox.path("/files?recursive=1&limit=1")).concat();
+    assert_eq!(answer(all.into()), shut);
     for path in ["dir/sub", "names/sub"] {
         assert_eq!(get(path).expect(403).error(), "denied", "{path}");
     }
     let found = get("?search=.").expect(200).json();
     assert!(found["unread"].as_u64() >= Some(3), "{found}");
     server.healthy();
+}
+
+/// All pages of a list of a directory.
+fn pages(http: &Http, first: String) -> Vec<Vec<Value>> {
+    let mut pages = Vec::new();
+    let mut next = Some(first);
+    while let Some(path) = next {
+        let page = http.get(&path).expect(200);
+        pages.push(page.json().as_array().expect("a list").clone());
+        let link = page.header("link");
+        next = link.map(|link| link.split(['<', '>']).nth(1).expect("a link").to_owned());
+    }
+    pages
 }
 
 #[test]
@@ -372,17 +377,10 @@ fn a_page_of_long_paths_ends_early_and_the_next_one_continues() {
          for ((i=0; i<500; i++)); do >f$i; done",
     );
     assert_eq!(made["exit_code"], 0, "{made}");
-    let mut next = Some(sandbox.path("/files?recursive=1&limit=10000"));
-    let mut pages = Vec::new();
-    while let Some(path) = next {
-        let page = sandbox.http.get(&path).expect(200);
-        let link = page.header("link").map(str::to_owned);
-        pages.push(crate::files::paths(&page.json()));
-        next = link.map(|link| link.split(['<', '>']).nth(1).expect("a target").to_owned());
-    }
+    let pages = pages(&sandbox.http, sandbox.path("/files?recursive=1&limit=10000"));
     assert!(pages.len() > 1, "one page");
     for page in &pages {
-        let relative = |path: &String| path.len() - "/workspace/".len();
+        let relative = |one: &Value| one["path"].as_str().unwrap().len() - "/workspace/".len();
         assert!(page.iter().map(relative).sum::<usize>() <= 1 << 20, "{} entries", page.len());
     }
     assert_eq!(pages.concat().len(), 512);
