@@ -57,6 +57,10 @@ impl TlsFiles {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(resolver));
+        // A ticket would arrive while the client sends its first request. Clients that read in one thread and
+        // write in another, as the websockets library of Python does, then lose the request at times. The
+        // price is a full handshake for each connection.
+        config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
